@@ -1,0 +1,124 @@
+"""The cost of a program: memory and traffic as formulas and, where every size is known, as numbers.
+
+Not for: layout on a screen (`tools`), or time, of which there is no model yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from placelang.cost import memory as memory_room
+from placelang.cost.expr import BYTES, Expr, Formula, constant, evaluate, free, text, total
+from placelang.cost.memory import Memory, memory
+from placelang.cost.traffic import Traffic, traffic
+from placelang.model.model import Model
+from placelang.plan.plan import Assumption, Plan
+from placelang.program.program import Program
+
+
+@attrs.frozen
+class Cost:
+    """Memory of one rank, and its traffic in one step. `values` binds the symbols whose number is known."""
+
+    memory: Memory
+    traffic: tuple[Traffic, ...]
+    values: Mapping[str, int]
+    assumptions: tuple[Assumption, ...]
+
+    def number(self, expr: Expr | None) -> int | None:
+        """The whole number of bytes (rounded up, for formats below a byte); None while a size is unknown."""
+        if expr is None or set(free(expr)) - set(self.values):
+            return None
+        value = evaluate(expr, self.values)
+        return -int(-value // 1)
+
+    def unknown(self, expr: Expr) -> tuple[str, ...]:
+        """The symbols that a number still needs."""
+        return tuple(sorted(set(free(expr)) - set(self.values)))
+
+    @property
+    def by_state(self) -> dict[str, Expr | None]:
+        """Device memory by state; `views` and `raw_grads` are the transient copies of a step."""
+        kept = self.memory.activations
+        return {
+            **dict(self.memory.rest),
+            "activations": kept,
+            "views": self.memory.views,
+            "raw_grads": self.memory.raw,
+            "logits": self.memory.logits,
+        }
+
+    @property
+    def axes(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(dict.fromkeys(t.axes for t in self.traffic))
+
+    def on(self, axes: tuple[str, ...]) -> tuple[Traffic, ...]:
+        return tuple(t for t in self.traffic if t.axes == axes)
+
+
+def cost(plan: Plan, model: Model, program: Program) -> Cost:
+    """The cost of one step of `program`, which `plan` denotes for `model`."""
+    values = {axis.name: axis.size for axis in plan.mesh.axes if axis.size is not None}
+    values |= dict(model.sizes)
+    values["M"] = plan.train.microbatches
+    if plan.train.seq is not None:
+        values["s"] = plan.train.seq
+    if plan.train.micro_batch is not None:
+        values["b"] = plan.train.micro_batch
+    profile = Assumption("runtime", program.profile.text)
+    return Cost(
+        memory(plan, model, program),
+        traffic(program),
+        values,
+        (*plan.assumptions, *memory_room.ASSUMPTIONS, profile),
+    )
+
+
+def as_json(cost: Cost) -> dict[str, object]:
+    """The documented JSON object of a cost: sizes in bytes, null where a size is not known."""
+    formulas = {f"memory.device.{k}": _formula(e) for k, e in cost.by_state.items() if e is not None}
+    if (peak := cost.memory.peak) is not None:
+        formulas["memory.device.peak"] = _formula(peak)
+    by_axis = {}
+    for axes in cost.axes:
+        rows = cost.on(axes)
+        name = "*".join(axes)
+        formulas[f"comm.{name}.bytes"] = _formula(_sum(t.alg for t in rows))
+        by_axis[name] = {
+            "bytes": cost.number(_sum(t.alg for t in rows)),
+            "wire_bytes": cost.number(_sum(t.wire for t in rows)),
+            "collectives": [
+                {
+                    "kind": t.kind,
+                    "phase": t.phase,
+                    "dtype": t.dtype,
+                    "count": cost.number(t.count),
+                    "message_bytes": cost.number(t.message),
+                }
+                for t in rows
+            ],
+        }
+    return {
+        "memory": {
+            "device": {
+                "peak": cost.number(cost.memory.peak),
+                "by_state": {k: cost.number(e) for k, e in cost.by_state.items()},
+            },
+            "host": 0,
+        },
+        "comm": {"by_axis": by_axis},
+        "time": {"step": None},
+        "assumptions": [{"name": a.name, "text": a.text} for a in cost.assumptions],
+        "formulas": formulas,
+    }
+
+
+def _sum(parts: Iterable[Expr]) -> Expr:
+    return total((constant(0, BYTES), *parts))
+
+
+def _formula(expr: Expr) -> str:
+    formula: Formula = text(expr)
+    return str(formula)
