@@ -1,0 +1,209 @@
+"""The library's front door: a text or a file becomes a value that is checked, costed, explained and run.
+
+`load` never raises on what a user wrote: look at `.ok` and `.diagnostics`. Every room behind it can be called alone.
+Not for: the command line (`tools`), which is thin over this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from placelang.diagnostics.diagnostic import Diagnostic, Verdict
+from placelang.diagnostics.problems import fault
+from placelang.model.model import Model, ModelError, generic
+from placelang.plan.elaborate import elaborate
+from placelang.plan.explain import explain
+from placelang.plan.plan import Plan
+from placelang.plan.values import Value, evaluate
+from placelang.source import Source
+from placelang.syntax import ast, reader
+from placelang.syntax.parser import parse
+
+if TYPE_CHECKING:
+    from placelang.backend.apply import Parallel
+    from placelang.check.check import Checked
+    from placelang.cost.cost import Cost
+    from placelang.program.program import Program
+
+
+class NotSound(Exception):
+    """Asked to run or cost what was refused. `diagnostics` says why."""
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        super().__init__("; ".join(d.message for d in diagnostics if d.is_error) or "no plan")
+        self.diagnostics = diagnostics
+
+
+@attrs.frozen(slots=False)
+class Strategy:
+    """What a text denotes. `plan` is None when the text has no meaning; `diagnostics` then say why."""
+
+    source: Source
+    file: ast.File
+    plan: Plan | None
+    _front: tuple[Diagnostic, ...]
+
+    @cached_property
+    def checked(self) -> Checked | None:
+        """The checker's answer, found when first asked for; None when there is no plan to check."""
+        if self.plan is None:
+            return None
+        from placelang.check.check import check_plan
+
+        return check_plan(self.plan, self.model)
+
+    @property
+    def model(self) -> Model:
+        """The model that the text names, or a generic stand-in whose structure is enough for a check."""
+        return (self.plan.model if self.plan else None) or generic()
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return (*self._front, *(self.checked.diagnostics if self.checked else ()))
+
+    @property
+    def ok(self) -> bool:
+        """Whether the strategy is sound, so far as it was asked to be."""
+        return self.verdict in (Verdict.SOUND, Verdict.NO_BENEFIT, Verdict.INEXACT)
+
+    @property
+    def verdict(self) -> Verdict:
+        errors = [d for d in self._front if d.is_error]
+        if errors:
+            unsupported = all(d.verdict is Verdict.NOT_SUPPORTED for d in errors)
+            return Verdict.NOT_SUPPORTED if unsupported else errors[0].verdict
+        return self.checked.verdict if self.checked else Verdict.INVALID
+
+    @cached_property
+    def program(self) -> Program:
+        """The step program. Raises NotSound when there is no plan."""
+        from placelang.program.lower import lower
+
+        return lower(self._plan(), self.model)
+
+    def cost(self) -> Cost:
+        """Memory and traffic of one step. Raises NotSound when there is no plan or no model."""
+        from placelang.cost.cost import cost
+
+        plan = self._plan()
+        if plan.model is None:
+            raise NotSound((no_model(),))
+        return cost(plan, plan.model, self.program)
+
+    def explain(self) -> str:
+        """The complete strategy as text, a reason beside each line. Raises NotSound when there is no plan."""
+        plan = self._plan()
+        return explain(plan, plan.model.name if plan.model else None)
+
+    def parallelize(self, module: Any, **options: Any) -> Parallel:
+        """Place a torch module as the text says; see `backend.apply.parallelize`. Raises NotSound when refused."""
+        if not self.ok:
+            raise NotSound(self.diagnostics)
+        from placelang.backend.apply import parallelize
+
+        return parallelize(self._plan(), module, **options)
+
+    def _plan(self) -> Plan:
+        if self.plan is None:
+            raise NotSound(self.diagnostics)
+        return self.plan
+
+
+def no_model() -> Diagnostic:
+    return fault(
+        "E121",
+        "a cost needs a model, which no line gives",
+        None,
+        help="`model gpt2_124m` in the text, or `--model gpt2_124m`",
+    )
+
+
+def load(text: str | os.PathLike[str], *, model: str | Model | None = None, **sets: object) -> Strategy:
+    """The strategy of a path or a text. `sets` give values to args, mesh sizes and facts, as `--set` does.
+
+    A `str` is a path when it names a file or ends in `.place`, else the text itself. Never raises on user input.
+    """
+    source = _source(text)
+    if isinstance(source, Diagnostic):
+        nothing = Source("", str(text) if _is_path(text) else "<text>")
+        return Strategy(nothing, ast.File(nothing), None, (source,))
+    return load_source(source, model=model, sets=sets)
+
+
+def load_source(
+    source: Source, *, model: str | Model | None = None, sets: Mapping[str, object] | None = None
+) -> Strategy:
+    """As `load`, of a source that was read already."""
+    file, problems = parse(source)
+    found, more = _model(model)
+    values, bad = _values(sets or {})
+    front = (*problems, *more, *bad)
+    if any(d.is_error for d in problems):
+        # What parsed still gets its names checked, so that one run shows every fault of the text.
+        _, names = elaborate(file, values, found)
+        return Strategy(source, file, None, (*front, *(d for d in names if d.primary is not None)))
+    plan, diagnostics = elaborate(file, values, found)
+    refused = any(d.is_error for d in front)
+    return Strategy(source, file, None if refused else plan, (*front, *diagnostics))
+
+
+def _is_path(text: str | os.PathLike[str]) -> bool:
+    if not isinstance(text, str):
+        return True
+    if "\n" in text or "\0" in text or len(text) > 4096:
+        return False
+    return text.endswith(".place") or Path(text).is_file()
+
+
+def _source(text: str | os.PathLike[str]) -> Source | Diagnostic:
+    return reader.read_file(text) if _is_path(text) else reader.from_text(str(text))
+
+
+def find_model(name: str) -> Model | ModelError:
+    """A model by catalogue name, or by the path of a Hugging Face `config.json`."""
+    if name.endswith(".json") or os.sep in name:
+        from placelang.model import huggingface
+
+        return huggingface.load(Path(name))
+    from placelang.model import catalogue
+
+    return catalogue.lookup(name)
+
+
+def _model(model: str | Model | None) -> tuple[Model | None, tuple[Diagnostic, ...]]:
+    if model is None or isinstance(model, Model):
+        return model, ()
+    found = find_model(model)
+    if isinstance(found, Model):
+        return found, ()
+    return None, (fault("E101", found.message, None, help=found.suggestion),)
+
+
+def _values(sets: Mapping[str, object]) -> tuple[dict[str, Value], tuple[Diagnostic, ...]]:
+    """Values of `--set`, each read as an expression of the language."""
+    values: dict[str, Value] = {}
+    problems: list[Diagnostic] = []
+    for name, given in sets.items():
+        written = str(given).lower() if isinstance(given, bool) else str(given)
+        source = reader.from_text(f"let value = {written}", f"--set {name}")
+        if isinstance(source, Diagnostic):
+            problems.append(source)
+            continue
+        file, faults = parse(source)
+        match file.statements:
+            case (ast.Let(value=expr),) if not faults:
+                from placelang.diagnostics.problems import Refused
+
+                try:
+                    values[name] = evaluate(expr, lambda _name, _span: None)
+                except Refused as refused:
+                    problems.append(refused.diagnostic)
+            case _:
+                problems.append(fault("E105", f"`--set {name}={written}` is no value", None, help="`--set dp=8`"))
+    return values, tuple(problems)

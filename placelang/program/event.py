@@ -1,0 +1,116 @@
+"""Events: the one frozen record that a step program is made of, and the buffers that events read and write.
+
+Source of the event list: "Placement semantics" (arXiv 2601.02311) completed in docs/design/semantics; each op's typing
+rule is in `check.rules`, its meaning on numbers in `simulate.ops`. Not for: either of these.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import attrs
+
+from placelang.source import Span
+
+
+class Op(Enum):
+    """What an event does. `ins` and `outs` below are its operands in order."""
+
+    INIT = "init"  # () -> state: every live copy gets the leaf value, drawn by logical index
+    ZERO = "zero"  # () -> accumulator: the empty sum
+    FORWARD = "forward"  # (x, view of each group read) -> (x', stash)
+    LOSS = "loss"  # (logits, targets) -> dlogits: d(sum of token losses / tokens of the whole batch)
+    BACKWARD = "backward"  # (dy, stash, views) -> dx: linear in dy
+    WGRAD = "wgrad"  # (dy, stash, views) -> raw gradient of each group read: linear in dy, contracts the token dims
+    ACC = "acc"  # (summand) -> accumulator: out += in
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_REDUCE = "all_reduce"
+    SLICE = "slice"  # full -> own shard, no traffic
+    COPY = "copy"  # same value in another buffer, format or tier
+    OPT = "opt"  # (params, complete gradient, optimizer state) -> (params', optimizer state')
+    FREE = "free"  # (buffers) -> (): a view or stash is released; no meaning but memory
+
+
+COLLECTIVES = frozenset({Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_REDUCE})
+
+
+class Phase(Enum):
+    INIT = "init"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@attrs.frozen
+class Var:
+    """The index of the innermost running loop of this name, plus an offset."""
+
+    loop: str
+    offset: int = 0
+
+
+@attrs.frozen
+class End:
+    """The trip count of a loop, plus an offset: `x[End(blocks)]` is what the last block returns."""
+
+    loop: str
+    offset: int = 0
+
+
+Index = int | Var | End
+
+
+@attrs.frozen
+class Buf:
+    """A buffer on each rank: what kind of thing (`w`, `view`, `x`, ...), of which group or stack, at which index.
+
+    kinds: `w` parameters at rest, `master` their copy in the optimizer's format, `s` the shard that an optimizer
+    updates, `view` parameters as compute reads them, `dw` raw gradient (`dw@SITE`: of one of several uses), `r`
+    reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o` optimizer state, `x`/`dx`
+    activations and their gradients entering a stack at a position, `stash` what backward needs, `tokens`/`targets`
+    the data of a microbatch.
+    """
+
+    kind: str
+    of: str
+    index: tuple[Index, ...] = ()
+
+    def __str__(self) -> str:
+        def show(i: Index) -> str:
+            if isinstance(i, int):
+                return str(i)
+            name = i.loop if isinstance(i, Var) else f"end({i.loop})"
+            return name + (f"{i.offset:+d}" if i.offset else "")
+
+        return f"{self.kind}:{self.of}" + (f"[{','.join(map(show, self.index))}]" if self.index else "")
+
+
+@attrs.frozen
+class Label:
+    """How one axis splits a buffer: along `dim`, by `partition` ("padded" or "contiguous")."""
+
+    dim: str
+    partition: str = "padded"
+
+
+Layout = tuple[tuple[str, Label], ...]
+"""(axis, label) pairs, outer first; an axis that is absent does not split the buffer."""
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """One thing that every rank does. Operands are coalesced: the i-th input of a collective makes the i-th output."""
+
+    op: Op
+    ins: tuple[Buf, ...] = ()
+    outs: tuple[Buf, ...] = ()
+    phase: Phase
+    axes: tuple[str, ...] = ()  # the group of a collective or slice, outer first
+    label: Label | None = None  # the split that a gather undoes, or that a scatter or slice makes
+    mean: bool = False  # a reduction that divides by its group's size
+    site: str = ""  # the stack whose use of a parameter made this gradient
+    layout: Layout = ()  # of the output of INIT and ZERO
+    dtype: str  # of the outputs; of collectives: on the wire
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
+    why: str = attrs.field(default="", eq=False)
