@@ -50,9 +50,16 @@ class Strategy:
     _front: tuple[Diagnostic, ...]
 
     @cached_property
+    def gaps(self) -> tuple[Diagnostic, ...]:
+        """What of the plan this version does not lower; while there is any, nothing is checked, costed or run."""
+        from placelang.program.supported import unsupported
+
+        return unsupported(self.plan) if self.plan else ()
+
+    @cached_property
     def checked(self) -> Checked | None:
         """The checker's answer, found when first asked for; None when there is no plan to check."""
-        if self.plan is None:
+        if self.plan is None or self.gaps:
             return None
         from placelang.check.check import check_plan
 
@@ -65,7 +72,21 @@ class Strategy:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return (*self._front, *(self.checked.diagnostics if self.checked else ()))
+        found = self.checked.diagnostics if self.checked else self.gaps
+        return (*self._front, *found, *self._failed_asserts)
+
+    @cached_property
+    def _failed_asserts(self) -> tuple[Diagnostic, ...]:
+        """Every `assert` of the text that does not hold; it takes a model and a plan that could be lowered."""
+        from placelang.plan import claims
+
+        plan = self.plan
+        asserts = [c for c in plan.claims if c.statement.kind == "assert"] if plan else []
+        if plan is None or not asserts or self.gaps or plan.model is None:
+            return ()
+        known = claims.facts(plan.mesh, plan.train, plan.model)
+        found = (claims.check(c.statement, c.scope, plan.mesh, known, self.cost().value) for c in asserts)
+        return tuple(d for d in found if d is not None)
 
     @property
     def ok(self) -> bool:
@@ -74,10 +95,10 @@ class Strategy:
 
     @property
     def verdict(self) -> Verdict:
-        errors = [d for d in self._front if d.is_error]
+        errors = [d for d in (*self._front, *self.gaps, *self._failed_asserts) if d.is_error]
         if errors:
-            unsupported = all(d.verdict is Verdict.NOT_SUPPORTED for d in errors)
-            return Verdict.NOT_SUPPORTED if unsupported else errors[0].verdict
+            worst = next((d for d in errors if d.verdict is not Verdict.NOT_SUPPORTED), errors[0])
+            return worst.verdict
         return self.checked.verdict if self.checked else Verdict.INVALID
 
     @cached_property
@@ -85,7 +106,10 @@ class Strategy:
         """The step program. Raises NotSound when there is no plan."""
         from placelang.program.lower import lower
 
-        return lower(self._plan(), self.model)
+        plan = self._plan()
+        if self.gaps:
+            raise NotSound(self.gaps)
+        return lower(plan, self.model)
 
     def cost(self) -> Cost:
         """Memory and traffic of one step. Raises NotSound when there is no plan or no model."""
@@ -149,8 +173,9 @@ def load_source(
         _, names = elaborate(file, values, found)
         return Strategy(source, file, None, (*front, *(d for d in names if d.primary is not None)))
     plan, diagnostics = elaborate(file, values, found)
-    refused = any(d.is_error for d in front)
-    return Strategy(source, file, None if refused else plan, (*front, *diagnostics))
+    if any(d.is_error for d in front):
+        plan = None
+    return Strategy(source, file, plan, (*front, *diagnostics))
 
 
 def _is_path(text: str | os.PathLike[str]) -> bool:

@@ -6,6 +6,7 @@ Not for: layout on a screen (`tools`), or time, of which there is no model yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 import attrs
 
@@ -13,9 +14,12 @@ from placelang.cost import memory as memory_room
 from placelang.cost.expr import BYTES, Expr, Formula, constant, evaluate, free, text, total
 from placelang.cost.memory import Memory, memory
 from placelang.cost.traffic import Traffic, traffic
+from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model
 from placelang.plan.plan import Assumption, Plan
+from placelang.plan.values import Quantity, Unknown, Value
 from placelang.program.program import Program
+from placelang.source import Span
 
 
 @attrs.frozen
@@ -41,14 +45,31 @@ class Cost:
     @property
     def by_state(self) -> dict[str, Expr | None]:
         """Device memory by state; `views` and `raw_grads` are the transient copies of a step."""
-        kept = self.memory.activations
-        return {
-            **dict(self.memory.rest),
-            "activations": kept,
-            "views": self.memory.views,
-            "raw_grads": self.memory.raw,
-            "logits": self.memory.logits,
-        }
+        return self.memory.by_state
+
+    def value(self, name: str, span: Span) -> Value | None:
+        """What an `assert` reads: `memory.peak`, `memory.params`, `comm.bytes(dp)`. None for a name that is no cost.
+
+        Raises Refused for costs that this version does not model.
+        """
+        if name == "mfu" or name.startswith("time."):
+            raise refuse("E112", f"`{name}` is not modelled by this version", span)
+        kind, _, what = name.partition(".")
+        if kind == "memory" and what == "host":
+            return Quantity(Fraction(0), "bytes")
+        states = {"peak": self.memory.peak, **self.by_state}
+        if kind == "memory" and what in states:
+            return self._quantity(states[what])
+        if kind == "comm" and what.startswith("bytes("):
+            axes = tuple(what[len("bytes(") : -1].split("*"))
+            return self._quantity(_sum(t.alg for t in self.on(axes)))
+        return None
+
+    def _quantity(self, expr: Expr | None) -> Value:
+        number = self.number(expr)
+        if number is not None:
+            return Quantity(Fraction(number), "bytes")
+        return Unknown(self.unknown(expr)[0] if expr is not None else "activations")
 
     @property
     def axes(self) -> tuple[tuple[str, ...], ...]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import attrs
 
-from placelang.cost.expr import BYTES, Expr, constant, maximum, product, symbol, total
+from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
 from placelang.cost.sizes import local, padded, ranks, width
 from placelang.model.model import Model, Saved
-from placelang.plan.plan import Assumption, Gather, Plan, State
+from placelang.plan.plan import Assumption, Plan, State
+from placelang.plan.steps import Gather, Keep
 from placelang.program.event import Layout
 from placelang.program.layouts import layouts
 from placelang.program.program import Group, Program
@@ -40,12 +41,27 @@ class Memory:
     logits: Expr | None
 
     @property
+    def by_state(self) -> dict[str, Expr | None]:
+        """`views` and `raw_grads` are the transient copies of a step."""
+        return {
+            **dict(self.rest),
+            "activations": self.activations,
+            "views": self.views,
+            "raw_grads": self.raw,
+            "logits": self.logits,
+        }
+
+    @property
     def peak(self) -> Expr | None:
-        if self.activations is None or self.logits is None:
+        """Written over the names of `by_state`."""
+        parts = {
+            k: named(k, e) if e is not constant(0, BYTES) else e for k, e in self.by_state.items() if e is not None
+        }
+        if len(parts) < len(self.by_state):
             return None
-        after_forward = self.activations + 2 * self.logits
-        in_backward = self.activations + self.raw
-        return total(e for _, e in self.rest) + self.views + maximum(after_forward, in_backward)
+        after_forward = parts["activations"] + 2 * parts["logits"]
+        in_backward = parts["activations"] + parts["raw_grads"]
+        return total(parts[name] for name, _ in self.rest) + parts["views"] + maximum(after_forward, in_backward)
 
 
 def memory(plan: Plan, model: Model, program: Program) -> Memory:
@@ -81,7 +97,7 @@ def _views(plan: Plan, program: Program) -> Expr:
         return constant(0, BYTES)
     outside, blocks = _units(program)
     dtype = width(gather.dtype or plan.train.precision.view)
-    if gather.keep.value != "unit":
+    if gather.keep is not Keep.UNIT:
         return padded(program.groups, program.rests[0].layout, "P") * dtype
     largest = (
         maximum(*(padded((b,), program.rests[0].layout, f"P_{b.name}") for b in blocks)) if blocks else constant(0)
@@ -129,4 +145,6 @@ def _kept(model: Model, program: Program) -> Expr | None:
 def _logits(model: Model, program: Program) -> Expr | None:
     if model.size("vocab") is None:
         return None
-    return product((symbol("b", ""), symbol("s", ""), _size("vocab", model), width(program.train.precision.view)))
+    return product(
+        (_size("batch", model), _size("seq", model), _size("vocab", model), width(program.train.precision.view))
+    )

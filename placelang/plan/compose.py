@@ -1,7 +1,7 @@
-"""Strategies as values: application, products, refinement, overriding. The result is one journey a head.
+"""Strategies as values: application, products, refinement, overriding.
 
 `*` joins strategies state by state: forms of the factors first, then their transitions, in the order of the factors.
-Not for: gaps that remain (`infer`).
+Not for: gaps that remain (`infer`), or the bodies of claims (`claims`).
 """
 
 from __future__ import annotations
@@ -10,73 +10,118 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from placelang.diagnostics.problems import Problems, fault, refuse
+from placelang.diagnostics.problems import Problems, refuse
 from placelang.diagnostics.suggest import did_you_mean
-from placelang.plan import library
-from placelang.plan.journeys import type_journey
-from placelang.plan.plan import Journey, Partial, Replicate, Shard, Step
+from placelang.plan import declare, library
+from placelang.plan.journeys import type_journey, type_schedule
+from placelang.plan.merge import join, replace
+from placelang.plan.plan import Schedule, Selection
 from placelang.plan.scope import Scope, check_kind
+from placelang.plan.selectors import typed
+from placelang.plan.steps import Journey
 from placelang.plan.values import Value, evaluate
-from placelang.plan.words import HEADS
+from placelang.plan.words import HEADS, STATES
 from placelang.source import Span
 from placelang.syntax import ast
 
-Journeys = Mapping[str, Journey]
-_FORMS = (Replicate, Shard, Partial)
+Key = tuple[str, tuple[Selection, ...]]
+"""A head, and the selections that a placement is about (none: all tensors)."""
 
 
-def written(statements: Iterable[ast.Statement], scope: Scope, problems: Problems, inside: str = "") -> Journeys:
-    """The journeys that these statements write, `apply` included, joined. `inside`: the strategy whose body this is."""
-    own: dict[str, Journey] = {}
+@attrs.frozen
+class Written:
+    """A journey as written for a key. `override`: it may differ from other selections of the same tensors."""
+
+    journey: Journey
+    override: bool = False
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.frozen
+class Composed:
+    """All that a text or strategy says, after application and overriding."""
+
+    journeys: Mapping[Key, Written] = attrs.field(factory=dict)
+    schedule: Schedule | None = None
+    claims: tuple[tuple[ast.Claim, Scope], ...] = ()
+
+    def base(self) -> dict[str, Journey]:
+        """The journeys without selections, by head."""
+        return {head: w.journey for (head, selections), w in self.journeys.items() if not selections}
+
+
+def composed(
+    statements: Iterable[ast.Statement], scope: Scope, problems: Problems, open_: tuple[str, ...] = ()
+) -> Composed:
+    """What these statements say, `apply` included. `open_`: the strategies whose bodies we are in, outer first."""
+    own: dict[Key, Written] = {}
+    schedule: Schedule | None = None
+    claims: list[tuple[ast.Claim, Scope]] = []
     overrides: list[ast.Placement] = []
-    applied: list[ast.Apply] = []
+    applied: ast.Apply | None = None
+    for placement, selectors in _placements(statements, problems):
+        with problems.catching():
+            if placement.override and not (placement.selectors or selectors):
+                overrides.append(placement)
+            elif placement.head.text == "schedule":
+                if schedule is not None:
+                    raise refuse("E108", "a second word on `schedule`", placement.span)
+                _plain_head(placement, selectors)
+                schedule = type_schedule(placement.journey, scope)
+            else:
+                key, written = _written(placement, selectors, scope)
+                if key in own:
+                    raise _second(key, placement)
+                own[key] = written
     for statement in statements:
         with problems.catching():
             match statement:
-                case ast.Placement(override=True):
-                    overrides.append(statement)
-                case ast.Placement():
-                    head = _head(statement)
-                    if head in own:
-                        raise refuse(
-                            "E108",
-                            f"a second word on `{head}`",
-                            statement.span,
-                            help=f"`override {statement.span.text}` replaces what it names",
-                        )
-                    own[head] = type_journey(head, statement.journey, scope)
-                case ast.Apply() if applied:
-                    raise refuse(
-                        "E119", "a second `apply`", statement.span, help="join strategies by `*` in one `apply`"
-                    )
-                case ast.Apply():
-                    applied.append(statement)
-                case ast.On():
-                    raise refuse("E112", "selectors are not interpreted by this version", statement.span)
-                case ast.Use():
-                    raise refuse("E112", "`use` is not interpreted by this version", statement.span)
+                case ast.Apply() if applied is not None:
+                    raise refuse("E119", "a second `apply`", statement.span, help="`*` joins strategies in one `apply`")
+                case ast.Apply() if not open_:
+                    applied = statement
                 case ast.Claim():
-                    raise refuse("E112", f"`{statement.kind}` is not interpreted by this version", statement.span)
-                case ast.Backend():
-                    raise refuse("E112", "`backend` is not interpreted by this version", statement.span)
-                case ast.Fact(kind="hardware"):
-                    raise refuse("E112", "`hardware` is not interpreted by this version", statement.span)
-                case _ if inside and not isinstance(statement, ast.Placement):
-                    raise refuse("E105", "only placements may stand in a strategy", statement.span)
+                    claims.append((statement, scope))
+                case ast.Placement() | ast.On():
+                    pass
+                case _ if open_:
+                    raise refuse("E105", "only placements and claims may stand in a strategy", statement.span)
                 case _:
                     pass
-    result: Journeys = own
-    for apply in applied:
+    result = Composed(own, schedule, tuple(claims))
+    if applied is not None:
         with problems.catching():
-            result = join(expand(apply.value, scope, problems), own)
-    for statement in overrides:
+            result = product(expand(applied.value, scope, problems), result)
+    for placement in overrides:
         with problems.catching():
-            result = _override(result, statement, scope)
+            result = override(result, placement, scope)
     return result
 
 
-def _head(statement: ast.Placement) -> str:
-    head = statement.head
+def _placements(
+    statements: Iterable[ast.Statement], problems: Problems
+) -> list[tuple[ast.Placement, tuple[ast.Selector, ...]]]:
+    """Every placement with the selectors of the `on` around it."""
+    found: list[tuple[ast.Placement, tuple[ast.Selector, ...]]] = []
+    for statement in statements:
+        match statement:
+            case ast.Placement():
+                found.append((statement, ()))
+            case ast.On(selectors=selectors, body=body):
+                for inner in body:
+                    with problems.catching():
+                        if not isinstance(inner, ast.Placement):
+                            raise refuse("E105", "only placements may stand after `on`", inner.span)
+                        if inner.selectors:
+                            raise refuse("E105", "a selector inside `on` would select twice", inner.selectors[0].span)
+                        found.append((inner, selectors))
+            case _:
+                pass
+    return found
+
+
+def _written(placement: ast.Placement, selectors: tuple[ast.Selector, ...], scope: Scope) -> tuple[Key, Written]:
+    head = placement.head
     if head.text not in HEADS:
         near = did_you_mean(head.text, HEADS)
         raise refuse(
@@ -85,22 +130,38 @@ def _head(statement: ast.Placement) -> str:
             head.span,
             help=f"did you mean `{near}`?" if near else f"states: {', '.join(HEADS)}",
         )
-    if statement.selectors:
-        raise refuse("E112", "selectors are not interpreted by this version", statement.selectors[0].span)
-    if head.text == "schedule":
-        raise refuse("E112", "pipeline schedules are not interpreted by this version", statement.span)
-    return head.text
+    if head.text not in STATES:
+        _plain_head(placement, selectors)
+    selections = typed((*placement.selectors, *selectors), scope)
+    journey = type_journey(head.text, placement.journey, scope)
+    return (head.text, selections), Written(journey, placement.override, placement.span)
 
 
-def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, ...] = ()) -> Journeys:
-    """The journeys that a strategy expression denotes. Raises Refused."""
+def _plain_head(placement: ast.Placement, selectors: tuple[ast.Selector, ...]) -> None:
+    if placement.selectors or selectors:
+        raise refuse("E105", f"`{placement.head.text}` takes no selector", placement.head.span)
+
+
+def _second(key: Key, placement: ast.Placement) -> Exception:
+    head, selections = key
+    where = f"[{', '.join(map(str, selections))}]" if selections else ""
+    return refuse(
+        "E108",
+        f"a second word on `{head}{where}`",
+        placement.span,
+        help=f"`override {placement.span.text}` replaces what it names",
+    )
+
+
+def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, ...] = ()) -> Composed:
+    """What a strategy expression says. Raises Refused."""
     match expr:
         case ast.Name():
             return _call(expr, (), scope, problems, open_)
         case ast.Call(func=func, args=args):
             return _call(func, args, scope, problems, open_)
         case ast.Binary(op="*", left=left, right=right):
-            return join(expand(left, scope, problems, open_), expand(right, scope, problems, open_))
+            return product(expand(left, scope, problems, open_), expand(right, scope, problems, open_))
         case ast.Group(inner=inner):
             return expand(inner, scope, problems, open_)
         case ast.With(base=base, body=body):
@@ -108,7 +169,11 @@ def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, .
             for statement in body:
                 if not isinstance(statement, ast.Placement):
                     raise refuse("E105", "only `override` placements may stand after `with`", statement.span)
-                result = _override(result, statement, scope)
+                if not statement.override:
+                    raise refuse(
+                        "E108", "after `with` stand overrides", statement.span, help=f"`override {statement.span.text}`"
+                    )
+                result = override(result, statement, scope)
             return result
         case _:
             raise refuse("E105", "a strategy is expected here", expr.span, help="strategies are joined by `*`")
@@ -116,10 +181,10 @@ def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, .
 
 def _call(
     name: ast.Name, args: tuple[ast.Arg, ...], scope: Scope, problems: Problems, open_: tuple[str, ...]
-) -> Journeys:
-    found = scope.strategies.get(name.text) or library.strategy(name.text)
-    if found is None:
-        known = (*scope.strategies, *library.names())
+) -> Composed:
+    resolved = declare.strategy(name.text, scope)
+    if resolved is None:
+        known = (*scope.strategies, *scope.homes, *library.names())
         near = did_you_mean(name.text, known)
         raise refuse(
             "E101",
@@ -128,18 +193,19 @@ def _call(
             help=f"did you mean `{near}`?" if near else f"known: {', '.join(known)}",
         )
     if name.text in open_:
-        raise refuse(
-            "E115", f"strategy `{name.text}` is defined by itself", name.span, cause=" -> ".join((*open_, name.text))
-        )
-    inner = scope.child(_bind(found, args, name.span, scope))
+        chain = " -> ".join((*open_, name.text))
+        raise refuse("E115", f"strategy `{name.text}` is defined by itself", name.span, cause=chain)
+    found, home = resolved
+    inner = home.child(_bind(found, args, name.span, scope, home))
+    inside = (*open_, name.text)
     if found.body is not None:
-        return written(found.body, inner, problems, inside=name.text)
+        return composed(found.body, inner, problems, inside)
     assert found.value is not None
-    return expand(found.value, inner, problems, (*open_, name.text))
+    return expand(found.value, inner, problems, inside)
 
 
-def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope) -> dict[str, Value]:
-    """Parameters to values: positional ones first, then by name, then defaults."""
+def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope, home: Scope) -> dict[str, Value]:
+    """Parameters to values: positional ones first, then by name, then defaults, which are read at `home`."""
     params = {p.name.text: p for p in strategy.params}
     bound: dict[str, Value] = {}
     free = iter(params)
@@ -164,61 +230,30 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
         if name not in bound:
             if param.default is None:
                 raise refuse("E107", f"`{strategy.name.text}` needs `{name}`", span)
-            bound[name] = evaluate(param.default, scope.lookup)
+            bound[name] = evaluate(param.default, home.lookup)
     return bound
 
 
-def join(a: Journeys, b: Journeys) -> Journeys:
-    """The product of two strategies. Raises Refused when both place one state over one axis."""
-    result = dict(a)
-    for head, journey in b.items():
-        result[head] = _join(head, a.get(head, ()), journey)
-    return result
+def product(a: Composed, b: Composed) -> Composed:
+    """Two strategies at once. Raises Refused when both place one state over one axis."""
+    journeys = dict(a.journeys)
+    for key, written in b.journeys.items():
+        if key in journeys:
+            together = join(key[0], journeys[key].journey, written.journey)
+            either = written.override or journeys[key].override
+            journeys[key] = attrs.evolve(written, journey=together, override=either)
+        else:
+            journeys[key] = written
+    if a.schedule is not None and b.schedule is not None and a.schedule != b.schedule:
+        raise refuse("E108", "two factors name a schedule", b.schedule.span)
+    return Composed(journeys, b.schedule or a.schedule, (*a.claims, *b.claims))
 
 
-def _join(head: str, a: Journey, b: Journey) -> Journey:
-    used = {axis for s in a for axis in s.axes}
-    for s in b:
-        if clash := used & set(s.axes):
-            raise refuse(
-                "E104",
-                f"two factors place {head} over `{min(clash)}`",
-                s.span,
-                rule="factors of `*` have disjoint axes",
-            )
-    steps = [s for s in (*a, *b) if isinstance(s, _FORMS)] + [s for s in (*a, *b) if not isinstance(s, _FORMS)]
-    split = any(isinstance(s, Shard) for s in steps)
-    return tuple(s for s in steps if not (split and isinstance(s, Replicate) and not s.axes))
-
-
-def _override(base: Journeys, statement: ast.Placement, scope: Scope) -> Journeys:
-    """Replace what the statement names: the axes that it mentions; a word without axes replaces the whole journey."""
-    head = _head(statement)
-    if not statement.override:
-        raise refuse("E108", "after `with` stand overrides", statement.span, help=f"`override {statement.span.text}`")
-    new = type_journey(head, statement.journey, scope)
-    named = {axis for s in new for axis in s.axes}
-    kept = () if not named else tuple(k for s in base.get(head, ()) if (k := _without(s, named)) is not None)
-    return {**base, head: _join(head, kept, new)}
-
-
-def _without(step: Step, axes: set[str]) -> Step | None:
-    """What is left of a step when some axes are taken out; None when nothing is."""
-    left = tuple(a for a in step.axes if a not in axes)
-    return attrs.evolve(step, axes=left) if left else None
-
-
-def unused_sets(scope: Scope, problems: Problems) -> None:
-    """A `--set` that names nothing is a mistake, not a wish."""
-    for name in scope.sets:
-        if name not in scope.used_sets:
-            known = (*scope.args, *scope.axes)
-            near = did_you_mean(name, known)
-            problems.add(
-                fault(
-                    "E101",
-                    f"`--set {name}` names nothing in this text",
-                    None,
-                    help=f"did you mean `{near}`?" if near else "",
-                )
-            )
+def override(base: Composed, placement: ast.Placement, scope: Scope) -> Composed:
+    """`base` with what the placement names replaced by what it says. Raises Refused."""
+    if placement.head.text == "schedule":
+        return attrs.evolve(base, schedule=type_schedule(placement.journey, scope))
+    key, written = _written(placement, (), scope)
+    if key in base.journeys:
+        written = attrs.evolve(written, journey=replace(base.journeys[key].journey, written.journey, scope.mesh()))
+    return attrs.evolve(base, journeys={**base.journeys, key: written})

@@ -7,30 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
 from placelang.plan.mesh import WELL_KNOWN, Mesh
-from placelang.plan.plan import AllGather, Gather, Journey, Partial, Plan, Reduce, Replicate, Shard, Step
+from placelang.plan.plan import Placed, Plan
+from placelang.plan.steps import Journey
+from placelang.plan.text import journey_text, step_text, value_text
+
+
+@attrs.frozen
+class Line:
+    """One statement of the complete strategy, and why each part of it stands there that the text does not give."""
+
+    text: str
+    why: tuple[str, ...] = ()
 
 
 def explain(plan: Plan, model_name: str | None = None) -> str:
-    """The complete strategy as `.place` text, one statement a line."""
-    lines = [*_facts(plan, model_name), *_states(plan)]
-    width = max(len(text) for text, _ in lines)
-    shown = (f"{text:<{width}}  # {why}" if why else text for text, why in lines)
-    return "\n".join(line.rstrip() for line in shown) + "\n"
+    """The complete strategy as `.place` text, one statement a line, reasons as comments above it."""
+    rows = (row for line in lines(plan, model_name) for row in (*(f"# {why}" for why in line.why), line.text))
+    return "".join(f"{row}\n" for row in rows)
 
 
-def _facts(plan: Plan, model_name: str | None) -> Iterator[tuple[str, str]]:
+def lines(plan: Plan, model_name: str | None = None) -> tuple[Line, ...]:
+    """The complete strategy, one statement a line."""
+    return (*_facts(plan, model_name), *_states(plan))
+
+
+def _facts(plan: Plan, model_name: str | None) -> Iterator[Line]:
     if model_name:
-        yield f"model {model_name}", ""
+        yield Line(f"model {model_name}")
     if plan.mesh.axes:
-        sizes = "" if plan.mesh.world else "sizes without a number stay symbols"
-        yield f"mesh ({', '.join(_axis(plan.mesh, name) for name in plan.mesh.names)})", sizes
+        sizes = () if plan.mesh.world else ("sizes without a number stay symbols",)
+        yield Line(f"mesh ({_axes(plan.mesh, plan.mesh.names)})", sizes)
+    for view in plan.mesh.views:
+        inside = _axes(plan.mesh, tuple(a.name for a in view.axes))
+        yield Line(f"mesh {view.name} ({inside}) over ({', '.join(view.over)})")
     t = plan.train
-    counts = {"seq": t.seq, "micro_batch": t.micro_batch, "microbatches": t.microbatches}
-    facts = [f"optimizer = {t.optimizer}", f"precision = {t.precision.name}"]
-    facts += [f"{name} = {value}" for name, value in counts.items() if value is not None]
-    assumed = "; ".join(a.text for a in plan.assumptions if a.name in ("precision", "optimizer"))
-    yield f"train ({', '.join((*facts, f'loss = {t.loss}'))})", assumed
+    given: dict[str, object] = {"optimizer": t.optimizer, "precision": t.precision.name}
+    given |= {"seq": t.seq, "micro_batch": t.micro_batch, "microbatches": t.microbatches, "loss": t.loss}
+    given |= {"clip": t.clip, "loss_scale": t.loss_scale, "dropout": t.dropout or None}
+    facts = [f"{name} = {value_text(value)}" for name, value in given.items() if value is not None]
+    if t.frozen:
+        quoted = [f'"{g}"' for g in t.frozen]
+        facts.append(f"frozen = {quoted[0] if len(quoted) == 1 else '[' + ', '.join(quoted) + ']'}")
+    assumed = tuple(a.text for a in plan.assumptions if a.name in ("precision", "optimizer"))
+    yield Line(f"train ({', '.join(facts)})", assumed)
+
+
+def _axes(mesh: Mesh, names: tuple[str, ...]) -> str:
+    return ", ".join(_axis(mesh, name) for name in names)
 
 
 def _axis(mesh: Mesh, name: str) -> str:
@@ -39,48 +65,29 @@ def _axis(mesh: Mesh, name: str) -> str:
     return f"{name}{role}" + (f" = {axis.size}" if axis.size is not None else "")
 
 
-def _states(plan: Plan) -> Iterator[tuple[str, str]]:
-    rows = [(p.state.value, p.journey) for p in plan.placed]
-    if plan.update:
-        rows.append(("update", plan.update))
+def _states(plan: Plan) -> Iterator[Line]:
+    rows = [(p.state.value, p) for p in plan.placed if not p.selections]
     widest = max(len(head) for head, _ in rows)
-    for head, journey in rows:
-        yield f"{head + ':':<{widest + 1}} {journey_text(journey)}", _why(journey)
+    for head, placed in rows:
+        yield Line(f"{head + ':':<{widest + 1}} {journey_text(placed.journey)}", _why(placed.journey))
+    for placed in plan.placed:
+        if placed.selections:
+            yield _refinement(placed)
+    if plan.update:
+        yield Line(f"{'update:':<{widest + 1}} {journey_text(plan.update)}", _why(plan.update))
+    if plan.schedule is not None:
+        chunks = f"(chunks = {plan.schedule.chunks})" if plan.schedule.name == "interleaved_1f1b" else ""
+        yield Line(f"schedule: {plan.schedule.name}{chunks}")
 
 
-def _why(journey: Journey) -> str:
-    reasons = dict.fromkeys(f"{step_text(s).partition('(')[0]}: {s.why}" for s in journey if s.why)
-    return "; ".join(reasons) or "as written"
+def _refinement(placed: Placed) -> Line:
+    override = "override " if placed.override else ""
+    head = f"{override}{placed.state.value}"
+    body = f"{placed.state.value}: {journey_text(placed.journey)}"
+    if len(placed.selections) == 1:
+        return Line(f"{head}[{placed.selections[0]}]:{body.partition(':')[2]}", _why(placed.journey))
+    return Line(f"on {', '.join(map(str, placed.selections))} {{ {override}{body} }}", _why(placed.journey))
 
 
-def journey_text(journey: Journey) -> str:
-    """The journey as written in the language, with every option."""
-    forms = [s for s in journey if isinstance(s, (Replicate, Shard, Partial))]
-    rest = [s for s in journey if s not in forms]
-    first = " * ".join(step_text(s) for s in forms)
-    return " | ".join((*((first,) if first else ()), *(step_text(s) for s in rest)))
-
-
-def step_text(step: Step) -> str:
-    over = " * ".join(step.axes)
-    match step:
-        case Replicate():
-            text = f"replicate({over})" if over else "replicate"
-        case Shard(dim="0"):
-            text = f"shard({over}, dim = 0, pad = {step.pad})"
-        case Shard():
-            text = f"shard({over}, dim = {step.dim})"
-        case Partial():
-            text = f"partial({over})"
-        case Gather():
-            text = f"gather({over}, unit = {step.unit}, keep = {step.keep.value}, prefetch = {step.prefetch})"
-        case Reduce():
-            word = "reduce_scatter" if step.scatter else "all_reduce"
-            how = f"{over}, mean" if step.mean else over
-            wire = f", wire = {step.wire}" if step.wire else ""
-            text = f"{word}({how}, when = {step.when.value}{wire})"
-        case AllGather():
-            text = f"all_gather({over})"
-        case _:
-            raise TypeError(f"no text for {step!r}")
-    return f"{text} as {step.dtype}" if step.dtype else text
+def _why(journey: Journey) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{step_text(s).partition('(')[0]}: {s.why}" for s in journey if s.why))

@@ -12,21 +12,20 @@ from typing import Any
 from placelang.diagnostics.problems import Problems, refuse
 from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan.dtypes import PRECISIONS
-from placelang.plan.plan import Assumption, Train
+from placelang.plan.plan import MOMENTS, Assumption, Train
 from placelang.plan.scope import Scope
 from placelang.plan.values import Unknown, Value, Word, evaluate, kind
 from placelang.source import Span
 from placelang.syntax import ast
 
-OPTIMIZERS = ("adamw", "adam", "sgd", "sgd_momentum")
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "optimizer": OPTIMIZERS,
+    "optimizer": tuple(MOMENTS),
     "precision": tuple(PRECISIONS),
     "loss": ("tokens", "samples"),
 }
 _COUNTS = ("seq", "micro_batch", "microbatches", "global_batch")
-NAMES = (*_WORDS, *_COUNTS)
-_NOT_INTERPRETED = ("clip", "frozen", "loss_scale", "dropout")
+_NUMBERS = ("clip", "loss_scale", "dropout")
+NAMES = (*_WORDS, *_COUNTS, *_NUMBERS, "frozen")
 _LARGEST = 2**40
 
 
@@ -65,8 +64,6 @@ def _fact(arg: ast.Arg, scope: Scope) -> tuple[str, Any]:
         raise refuse(
             "E107", "facts are written `name = value`", arg.span, help="`train (optimizer = adamw, seq = 2048)`"
         )
-    if arg.name in _NOT_INTERPRETED:
-        raise refuse("E112", f"`{arg.name}` is not interpreted by this version", arg.span)
     if arg.name not in NAMES:
         near = did_you_mean(arg.name, NAMES)
         raise refuse(
@@ -90,6 +87,20 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
         ):
             return int(value)
         raise refuse("E105", f"`{name}` is a whole number from 1 up, not {kind(value)}", span)
+    if name in _NUMBERS:
+        most = 1 if name == "dropout" else _LARGEST
+        if isinstance(value, Fraction) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        raise refuse(
+            "E105", f"`{name}` is a number from 0 to {most}" if most == 1 else f"`{name}` is a positive number", span
+        )
+    if name == "frozen":
+        globs = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(g, str) for g in globs):
+            return globs
+        raise refuse(
+            "E105", f"`frozen` is a glob in quotes or a list of them, not {kind(value)}", span, help='`"layers.{0..3}"`'
+        )
     word = value.name if isinstance(value, Word) and not value.args else ""
     if word not in _WORDS[name]:
         near = did_you_mean(word, _WORDS[name])
@@ -99,8 +110,6 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
             span,
             help=f"did you mean `{near}`?" if near else f"known: {', '.join(_WORDS[name])}",
         )
-    if (name, word) == ("loss", "samples"):
-        raise refuse("E112", "`loss = samples` is not interpreted by this version", span)
     return word
 
 

@@ -6,76 +6,165 @@ Not for: whether the result trains like one device (`check`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from placelang.diagnostics.problems import Problems, fault
+from placelang.plan.compose import Key, Written
+from placelang.plan.merge import is_layout, replace
 from placelang.plan.mesh import Mesh, Role
-from placelang.plan.plan import (
+from placelang.plan.plan import Placed, Selection, State
+from placelang.plan.steps import (
+    FORMS,
     AllGather,
+    Consume,
     Gather,
     Journey,
     Partial,
     Reduce,
     Replicate,
     Shard,
-    State,
     Step,
     When,
 )
 
-
-def infer(written: Mapping[str, Journey], mesh: Mesh, problems: Problems) -> tuple[dict[State, Journey], Journey]:
-    """Complete journeys for the four states, and for `update`."""
-    params = _params(written.get("params", ()), mesh)
-    activations = written.get("activations") or _activations(mesh)
-    split = tuple(a for s in activations if isinstance(s, Shard) for a in s.axes)
-    optimizer = written.get("optimizer") or _optimizer(params, written.get("grads", ()), split)
-    grads = _grads(written.get("grads", ()), optimizer, tuple(a for a in mesh.names if a in split), problems)
-    update = _update(written.get("update", ()), params, optimizer)
-    states = {State.PARAMS: params, State.GRADS: grads, State.OPTIMIZER: optimizer, State.ACTIVATIONS: activations}
-    return states, update
+_LOCAL_DIMS = ("layer", "expert", "heads", "vocab", "tensor")
+"""Dims whose shards compute uses as they are, even over a data axis."""
 
 
-def sharded(journey: Journey) -> tuple[str, ...]:
+def infer(written: Mapping[Key, Written], mesh: Mesh, problems: Problems) -> tuple[tuple[Placed, ...], Journey]:
+    """Complete journeys: one a state for all tensors, then those for the selections of the text; and `update`."""
+    base = {head: w.journey for (head, selections), w in written.items() if not selections}
+    states = _complete(base, mesh, problems)
+    update = _update(base.get("update", ()), states[State.PARAMS], states[State.OPTIMIZER])
+    placed = [Placed(state, journey) for state, journey in states.items()]
+    for selections in dict.fromkeys(key[1] for key in written if key[1]):
+        placed += _refined(selections, written, base, states, mesh, problems)
+    return tuple(placed), update
+
+
+def sharded(journey: Iterable[Step]) -> tuple[str, ...]:
     """The axes that split a state at rest, outer first."""
     return tuple(a for s in journey if isinstance(s, Shard) for a in s.axes)
 
 
+def split_axes(activations: Iterable[Step]) -> tuple[str, ...]:
+    """The axes whose ranks see different tokens."""
+    return tuple(a for s in activations if isinstance(s, Shard) and s.dim in ("batch", "seq") for a in s.axes)
+
+
+def _complete(written: Mapping[str, Journey], mesh: Mesh, problems: Problems) -> dict[State, Journey]:
+    params = _params(written.get("params", ()), mesh)
+    activations = _activations(written.get("activations", ()), mesh)
+    split = split_axes(activations)
+    partial = _partial_axes(params, tuple(a for a in mesh.names if a in split), mesh)
+    optimizer = _optimizer(written.get("optimizer", ()), params, written.get("grads", ()), partial)
+    grads = _grads(written.get("grads", ()), optimizer, partial, problems)
+    return {
+        State.PARAMS: params,
+        State.GRADS: grads,
+        State.OPTIMIZER: optimizer,
+        State.ACTIVATIONS: activations,
+    }
+
+
+def _is_local(step: Step) -> bool:
+    """Whether compute uses these shards as they are."""
+    return isinstance(step, Shard) and (step.word != "shard" or step.dim in _LOCAL_DIMS)
+
+
+def _partial_axes(params: Journey, split: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
+    """The axes over which a gradient is produced partial: those that split tokens; where the parameter lies on a view
+    of the mesh, the axes of the view in place of those that it factors, less those that hold other shards for use."""
+    local = {a for s in params if _is_local(s) for a in s.axes}
+    for view in mesh.views:
+        if any(a in view for s in params if isinstance(s, Shard) for a in s.axes):
+            inside = tuple(a.name for a in view.axes if a.name not in local)
+            split = (*(a for a in split if a not in view.over), *inside)
+    return split
+
+
+def _refined(
+    selections: tuple[Selection, ...],
+    written: Mapping[Key, Written],
+    base: Mapping[str, Journey],
+    states: Mapping[State, Journey],
+    mesh: Mesh,
+    problems: Problems,
+) -> list[Placed]:
+    """What a selection's tensors do where they differ from the rest. Where params lie otherwise, so does what follows
+    from them."""
+    own = {key[0]: w for key, w in written.items() if key[1] == selections}
+    by_name = all(s.kind in ("glob", "role") for s in selections)
+    full: Mapping[State, Journey] = states
+    if by_name and any(
+        is_layout(s) for head in ("params", "optimizer", "grads") if head in own for s in own[head].journey
+    ):
+        merged = {
+            head: replace(base.get(head, ()), own[head].journey, mesh) if head in own else j for head, j in base.items()
+        }
+        merged |= {head: w.journey for head, w in own.items() if head not in base}
+        merged.setdefault("activations", states[State.ACTIVATIONS])
+        merged["activations"] = states[State.ACTIVATIONS]  # what a module returns does not say which tokens it sees
+        full = _complete(merged, mesh, problems)
+    result: list[Placed] = []
+    for state in State:
+        w = own.get(state.value)
+        if state is State.ACTIVATIONS or not by_name:
+            if w is not None:
+                result.append(Placed(state, w.journey, selections, w.override, w.span))
+        elif w is not None or full[state] != states[state]:
+            span = w.span if w else None
+            result.append(Placed(state, full[state], selections, w.override if w else False, span))
+    return result
+
+
 def _params(written: Journey, mesh: Mesh) -> Journey:
-    """Rule 1: `replicate`; a shard over a data axis, which no consumer can use, is followed by `gather`."""
-    if not written:
-        return (Replicate(why="params rest full unless a line says otherwise"),)
-    data = tuple(a for a in sharded(written) if mesh[a].role in (Role.DATA, Role.SEQUENCE))
-    steps: list[Step] = [attrs.evolve(s, axes=data) if isinstance(s, Gather) and not s.axes else s for s in written]
-    if data and not any(isinstance(s, Gather) for s in written):
-        steps.append(Gather(axes=data, why="compute needs whole parameters, a shard over a data axis is not"))
-    return tuple(steps)
+    """Rule 1: `replicate`; a shard that compute can't use (flat, or over a data axis) is followed by `gather`."""
+    steps = written
+    if not any(isinstance(s, FORMS) for s in written):
+        steps = (Replicate(why="params rest full unless a line says otherwise"), *written)
+    unusable = tuple(
+        a
+        for s in steps
+        if isinstance(s, Shard) and not _is_local(s)
+        for a in s.axes
+        if s.dim == "flat" or mesh[a].role in (Role.DATA, Role.SEQUENCE)
+    )
+    filled = tuple(attrs.evolve(s, axes=unusable) if isinstance(s, Gather) and not s.axes else s for s in steps)
+    if unusable and not any(isinstance(s, Gather) for s in filled):
+        filled = (*filled, Gather(axes=unusable, why="compute needs whole parameters, a shard over a data axis is not"))
+    return tuple(s for s in filled if s.axes or not isinstance(s, Gather))
 
 
-def _activations(mesh: Mesh) -> Journey:
+def _activations(written: Journey, mesh: Mesh) -> Journey:
     """Rule 4: samples split over axes of role data and expert, the sequence over axes of role sequence."""
+    if any(isinstance(s, FORMS) for s in written):
+        return written
     batch, seq = mesh.of_role(Role.DATA, Role.EXPERT), mesh.of_role(Role.SEQUENCE)
     steps: list[Step] = []
     if batch:
         steps.append(Shard(axes=batch, dim="batch", why="each rank of a data axis reads other samples"))
     if seq:
         steps.append(Shard(axes=seq, dim="seq", why="each rank of a sequence axis reads other positions"))
-    return tuple(steps) or (Replicate(why="no axis splits the batch"),)
+    return (*(steps or (Replicate(why="no axis splits the batch"),)), *written)
 
 
-def _optimizer(params: Journey, grads: Journey, split: tuple[str, ...]) -> Journey:
+def _optimizer(written: Journey, params: Journey, grads: Journey, split: tuple[str, ...]) -> Journey:
     """Rule 2: sharded as params rest, else as the written grads end."""
+    if any(isinstance(s, FORMS) for s in written):
+        return written
     rest = tuple(s for s in params if isinstance(s, Shard))
     if rest:
-        return tuple(attrs.evolve(s, span=None, dtype=None, why="as params rest") for s in rest)
-    ends = tuple(
-        Shard(axes=s.axes or _open_axes(s, grads, split), dim=s.dim, pad=s.pad, why="as the gradients end")
-        for s in grads
-        if isinstance(s, Reduce) and s.scatter
-    )
-    return ends or (Replicate(why="params and gradients are whole on every rank"),)
+        layout: Journey = tuple(attrs.evolve(s, span=None, dtype=None, why="as params rest") for s in rest)
+    else:
+        layout = tuple(
+            Shard(axes=s.axes or _open_axes(s, grads, split), dim=s.dim, pad=s.pad, why="as the gradients end")
+            for s in grads
+            if isinstance(s, Reduce) and s.scatter and (s.axes or _open_axes(s, grads, split))
+        )
+    return (*(layout or (Replicate(why="params and gradients are whole on every rank"),)), *written)
 
 
 def _open_axes(step: Reduce, grads: Journey, split: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,11 +175,45 @@ def _open_axes(step: Reduce, grads: Journey, split: tuple[str, ...]) -> tuple[st
 
 def _grads(written: Journey, optimizer: Journey, split: tuple[str, ...], problems: Problems) -> Journey:
     """Rule 3: produced partial, then reduce_scatter where the optimizer is sharded and all_reduce elsewhere."""
-    start: Step = Partial(axes=split, why="each rank of these axes sees other samples")
     claims = tuple(s for s in written if isinstance(s, Partial))
-    claimed = {a for s in claims for a in s.axes}
-    if claims and claimed != set(split):
-        truth = f"partial({' * '.join(split)})" if split else "whole on every rank"
+    moves = tuple(s for s in written if not isinstance(s, Partial))
+    reductions = tuple(s for s in moves if isinstance(s, Reduce))
+    _check_claims(claims, split, problems)
+    head: Journey = claims or (
+        (Partial(axes=split, why="each rank of these axes sees other samples"),) if split else ()
+    )
+    if not reductions and not (claims and not moves):
+        consumed = any(isinstance(s, Consume) for s in moves)
+        reductions = _reductions(optimizer, split, When.MICROBATCH if consumed else None)
+        return (*head, *reductions, *moves)
+    filled = tuple(
+        attrs.evolve(s, axes=_open_axes(s, written, split)) if isinstance(s, Reduce) and not s.axes else s
+        for s in moves
+    )
+    if not split:  # where every rank sees all tokens, nothing is partial
+        filled = tuple(s for s in filled if s.axes or not isinstance(s, Reduce))
+    _check_times(filled, problems)
+    return (*head, *filled)
+
+
+def _reductions(optimizer: Journey, split: tuple[str, ...], when: When | None) -> tuple[Reduce, ...]:
+    moves: list[Reduce] = []
+    scatter = tuple(a for a in sharded(optimizer) if a in split)
+    rest = tuple(a for a in split if a not in scatter)
+    if scatter:
+        dim, pad = next((s.dim, s.pad) for s in optimizer if isinstance(s, Shard) and set(s.axes) & set(scatter))
+        why = "the optimizer holds a shard over these axes"
+        moves.append(Reduce(axes=scatter, scatter=True, when=When.MICROBATCH, dim=dim, pad=pad, why=why))
+    if rest:
+        why = "every rank of these axes updates the whole"
+        moves.append(Reduce(axes=rest, scatter=False, when=when or When.STEP, why=why))
+    return tuple(moves)
+
+
+def _check_claims(claims: Journey, split: tuple[str, ...], problems: Problems) -> None:
+    """A written `partial(...)` must say what is so."""
+    if claims and {a for s in claims for a in s.axes} != set(split):
+        truth = f"partial over {' * '.join(split)}" if split else "whole on every rank"
         problems.add(
             fault(
                 "E118",
@@ -99,42 +222,16 @@ def _grads(written: Journey, optimizer: Journey, split: tuple[str, ...], problem
                 rule="a gradient is partial over the axes whose ranks see other tokens, which `activations` says",
             )
         )
-    head: Journey = claims or ((start,) if split else ())
-    moves = [s for s in written if not isinstance(s, Partial)]
-    if claims and not moves:
-        return written  # a journey that ends partial was asked for; the checker says what that means
-    if not moves:
-        over = sharded(optimizer)
-        scatter = tuple(a for a in over if a in split)
-        rest = tuple(a for a in split if a not in scatter)
-        dim, pad = next(((s.dim, s.pad) for s in optimizer if isinstance(s, Shard)), ("0", "even"))
-        if scatter:
-            why = "the optimizer holds a shard over these axes"
-            moves.append(Reduce(axes=scatter, scatter=True, when=When.MICROBATCH, dim=dim, pad=pad, why=why))
-        if rest:
-            moves.append(Reduce(axes=rest, scatter=False, why="every rank of these axes updates the whole"))
-    else:
-        moves = [
-            attrs.evolve(s, axes=_open_axes(s, written, split)) if isinstance(s, Reduce) and not s.axes else s
-            for s in moves
-        ]
-    seen_step = False
+
+
+def _check_times(moves: Journey, problems: Problems) -> None:
+    once = False
     for s in moves:
         if isinstance(s, Reduce):
-            if seen_step and s.when is When.MICROBATCH:
-                problems.add(
-                    fault(
-                        "E118",
-                        "a reduction per microbatch cannot follow one per step",
-                        s.span,
-                        help="give both the same `when`",
-                    )
-                )
-            seen_step = seen_step or s.when is When.STEP
-    empty = [s for s in moves if not s.axes]
-    if empty and not split:
-        moves = [s for s in moves if s.axes]  # on one device, or where every rank sees all, nothing is partial
-    return (*head, *moves)
+            if once and s.when is When.MICROBATCH:
+                help_ = "give both the same `when`"
+                problems.add(fault("E118", "a reduction per microbatch cannot follow one per step", s.span, help=help_))
+            once = once or s.when is not When.MICROBATCH
 
 
 def _update(written: Journey, params: Journey, optimizer: Journey) -> Journey:

@@ -1,12 +1,11 @@
 """Typing journeys: what follows the `:` of a placement becomes typed steps.
 
-Not for: filling in what no line says (`infer`).
+Not for: the vocabulary (`words`), the values of options (`options`), or what no line says (`infer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 import attrs
@@ -14,20 +13,14 @@ import attrs
 from placelang.diagnostics.problems import refuse
 from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan.dtypes import BYTES
-from placelang.plan.plan import AllGather, Gather, Journey, Keep, Partial, Reduce, Replicate, Shard, Step, When
+from placelang.plan.options import option_value
+from placelang.plan.plan import Schedule
 from placelang.plan.scope import Scope
-from placelang.plan.values import Axes, Value, Word, evaluate, kind
-from placelang.plan.words import FORMS, NOT_INTERPRETED, NOT_INTERPRETED_OPTIONS, OPTIONS, TRANSITIONS
-from placelang.source import Span
+from placelang.plan.steps import FORMS, Formats, Journey, Partial, Replicate, Shard, Step, When
+from placelang.plan.values import Axes, evaluate, kind
+from placelang.plan.values import Word as WordValue
+from placelang.plan.words import FLAGS, SCHEDULES, TAKES, WORDS, Word
 from placelang.syntax import ast
-
-_CLASSES: Mapping[str, type[Step]] = {
-    "replicate": Replicate,
-    "shard": Shard,
-    "partial": Partial,
-    "gather": Gather,
-    "all_gather": AllGather,
-}
 
 
 def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
@@ -36,8 +29,8 @@ def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
     moved = False
     for moment in expr.steps if isinstance(expr, ast.Then) else (expr,):
         for part, dtype in _factors(moment):
-            step = _step(head, part, dtype, scope)
-            form = isinstance(step, (Replicate, Shard, Partial))
+            step = _formats(head, part) if isinstance(part, ast.As) else _step(head, part, dtype, scope)
+            form = isinstance(step, FORMS)
             if form and moved:
                 raise refuse(
                     "E118",
@@ -51,15 +44,40 @@ def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
     return tuple(steps)
 
 
+def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
+    """The schedule that stands after `schedule:`, or is the value of a `schedule` option. Raises Refused."""
+    value = evaluate(expr, scope.lookup)
+    if not isinstance(value, WordValue) or value.name not in SCHEDULES:
+        word = value.name if isinstance(value, WordValue) else expr.span.text
+        near = did_you_mean(word, SCHEDULES)
+        raise refuse(
+            "E101",
+            f"no schedule is called `{word}`",
+            expr.span,
+            help=f"did you mean `{near}`?" if near else f"schedules: {', '.join(SCHEDULES)}",
+        )
+    chunks = 1
+    for name, given in value.args:
+        if (name or "chunks") not in SCHEDULES[value.name]:
+            raise refuse("E106", f"`{value.name}` takes no `{name or given}`", expr.span)
+        chunks = option_value("count", (), "chunks", given, expr.span, scope)
+    if value.name == "interleaved_1f1b" and chunks < 2:
+        raise refuse(
+            "E107",
+            "`interleaved_1f1b` needs how many model chunks a rank holds",
+            expr.span,
+            help=f"`{value.name}(chunks = 2)`",
+        )
+    return Schedule(value.name, 2 if value.name in ("zbv", "dualpipev") else chunks, expr.span)
+
+
 def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
     """The words of one moment: factors of `*`, each with the dtype that `as` gives them."""
     match moment:
-        case ast.As(form=None, span=span):
-            raise refuse("E112", "`as` without a form is not interpreted by this version", span)
+        case ast.As(form=None) | ast.As(dtypes=tuple()):
+            yield moment, None
         case ast.As(form=form, dtypes=ast.Name() as dtype) if form is not None:
             yield from ((part, dtype) for part, _ in _factors(form))
-        case ast.As(span=span):
-            raise refuse("E112", "several dtypes after `as` are not interpreted by this version", span)
         case ast.Binary(op="*", left=left, right=right):
             yield from _factors(left)
             yield from _factors(right)
@@ -69,183 +87,166 @@ def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
             yield moment, None
 
 
+def _formats(head: str, part: ast.As) -> Step:
+    """`as (master = fp32, moments = bf16)`."""
+    if head != "optimizer" or part.form is not None or isinstance(part.dtypes, ast.Name):
+        raise refuse(
+            "E118", "formats in parentheses are those of the optimizer: `optimizer: as (master = fp32)`", part.span
+        )
+    found: dict[str, Any] = {}
+    for arg in part.dtypes:
+        if arg.name not in ("master", "moments"):
+            raise refuse("E106", "the optimizer has the formats `master` and `moments`", arg.span)
+        if arg.name in found:
+            raise refuse("E119", f"`{arg.name}` is given twice", arg.span)
+        if not isinstance(arg.value, ast.Name):
+            raise refuse("E105", "a number format is expected here", arg.value.span)
+        none = arg.name == "master" and arg.value.text == "none"
+        found[arg.name] = "none" if none else _dtype(arg.value)
+    return Formats(span=part.span, **found)
+
+
 def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> Step:
     args: tuple[ast.Arg, ...] = ()
     match part:
         case ast.Name():
-            word = part
-        case ast.Call(func=word, args=args):
+            name = part
+        case ast.Call(func=name, args=args):
             pass
         case _:
-            raise refuse(
-                "E105",
-                f"a step of {head} is a word such as `{FORMS[head][0] if FORMS[head] else 'all_gather'}`",
-                part.span,
-            )
-    _check_word(head, word)
-    positional = [a for a in args if a.name is None]
-    options = _options(word, [a for a in args if a.name is not None], scope)
-    if word.text in ("reduce_scatter", "all_reduce"):
-        mean = options.pop("op", "sum")
-        for a in list(positional):  # `all_reduce(dp, mean)`: the operation may stand without its name
-            if isinstance(a.value, ast.Name) and a.value.text in ("sum", "mean"):
-                mean = a.value.text
-                positional.remove(a)
-        scatter = word.text == "reduce_scatter"
-        options.setdefault("when", When.MICROBATCH if scatter else When.STEP)
-        options |= {"scatter": scatter, "mean": mean == "mean"}
-        step_class: type[Step] = Reduce
-    else:
-        step_class = _CLASSES[word.text]
-    axes = tuple(name for a in positional for name in _axes(a.value, scope))
-    if word.text == "shard" and not axes:
-        raise refuse("E107", "`shard` needs the axis to split over", part.span, help="`shard(dp)`")
-    return step_class(axes=axes, dtype=_dtype(dtype), span=part.span, **options)
+            raise refuse("E105", f"a step of {head} is a word such as `{TAKES[head][0]}`", part.span)
+    word = _word(head, name)
+    axes, fields = _arguments(word, args, scope)
+    if word.axes == "required" and not axes:
+        raise refuse("E107", f"`{word.name}` needs the axis to split over", part.span, help=f"`{word.name}(dp)`")
+    if word.name in ("all_reduce", "reduce_scatter"):
+        fields["mean"] = fields.pop("op", "sum") == "mean"
+        fields.setdefault("when", When.MICROBATCH if word.name == "reduce_scatter" else When.STEP)
+    fields.update(word.fixed)
+    return word.step(axes=axes, dtype=_dtype(dtype) if dtype else None, span=part.span, **fields)
 
 
-def _check_word(head: str, word: ast.Name) -> None:
-    known = (*FORMS[head], *TRANSITIONS[head])
-    if word.text in known:
-        return
-    if hint := _HINTS.get((head, word.text)):
-        raise refuse("E118", f"`{word.text}` is no step of {head}", word.span, help=hint)
-    if word.text in NOT_INTERPRETED:
-        raise refuse(
-            "E112",
-            f"`{word.text}` on {head} is not interpreted by this version",
-            word.span,
-            help=f"known: {', '.join(known)}",
-        )
-    near = did_you_mean(word.text, known)
+def _word(head: str, name: ast.Name) -> Word:
+    if name.text in TAKES[head]:
+        return WORDS[name.text]
+    if hint := _HINTS.get((head, name.text)):
+        raise refuse("E118", f"`{name.text}` is no step of {head}", name.span, help=hint)
+    known = f"steps of {head}: {', '.join(TAKES[head])}"
+    if name.text in WORDS:
+        raise refuse("E118", f"`{name.text}` is no step of {head}", name.span, help=known)
+    near = did_you_mean(name.text, TAKES[head])
     raise refuse(
-        "E101",
-        f"{head} has no step called `{word.text}`",
-        word.span,
-        help=f"did you mean `{near}`?" if near else f"known: {', '.join(known)}",
+        "E101", f"{head} has no step called `{name.text}`", name.span, help=f"did you mean `{near}`?" if near else known
     )
 
 
 _HINTS: Mapping[tuple[str, str], str] = {
-    (
-        "grads",
-        "replicate",
-    ): "gradients are produced partial; `grads: all_reduce(dp)` makes every rank hold the whole sum",
+    ("grads", "replicate"): "gradients are produced partial; `grads: all_reduce(dp)` gives every rank the whole sum",
     (
         "grads",
         "shard",
     ): "gradients are produced partial; `grads: reduce_scatter(dp)` leaves each rank its shard of the sum",
+    ("grads", "gather"): "`grads: all_reduce(dp)` gives every rank the whole sum",
     ("optimizer", "gather"): "`update: all_gather(dp)` says how fresh parameters return after the optimizer",
+    ("optimizer", "partial"): "the optimizer never reads a partial sum",
     ("params", "all_gather"): "`params: shard(dp) | gather(dp)` uses a shard through a full view",
     ("params", "partial"): "only gradients and activations can be partial sums",
-    ("optimizer", "partial"): "the optimizer never reads a partial sum",
+    ("params", "recompute"): "`activations: recompute(full)`; parameters are not recomputed",
+    ("activations", "gather"): "`activations[attn]: all_gather(cp)` fetches the tokens that a module lacks",
 }
 
 
-def _axes(expr: ast.Expr, scope: Scope) -> tuple[str, ...]:
+def _arguments(word: Word, args: tuple[ast.Arg, ...], scope: Scope) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The axes and the typed options of a call."""
+    axes: list[str] = []
+    fields: dict[str, Any] = {}
+    known = {o.name: o for o in word.options}
+    for arg in args:
+        if arg.name is None:
+            flag = _flag(word, arg, fields)
+            if not flag:
+                axes += _axes(word, arg.value, scope)
+            continue
+        if arg.name not in known:
+            near = did_you_mean(arg.name, known)
+            options = f"its options: {', '.join(known)}" if known else "it has none"
+            raise refuse(
+                "E106",
+                f"`{word.name}` has no option `{arg.name}`",
+                arg.span,
+                help=f"did you mean `{near}`?" if near else options,
+            )
+        target = "keep" if arg.name == "reshard_after_forward" else arg.name
+        if target in fields:
+            same = "`keep` and `reshard_after_forward` say the same thing"
+            raise refuse("E119", same if target == "keep" else f"option `{arg.name}` is given twice", arg.span)
+        option = known[arg.name]
+        value = evaluate(arg.value, scope.lookup)
+        fields[target] = option_value(option.kind, option.words, arg.name, value, arg.value.span, scope)
+    return tuple(axes), fields
+
+
+def _flag(word: Word, arg: ast.Arg, fields: dict[str, Any]) -> bool:
+    """Whether a positional argument is the value of an option, as in `all_reduce(dp, mean)` or `offload(cpu)`."""
+    for name in word.flags:
+        option = FLAGS[name]
+        if isinstance(arg.value, ast.Name) and arg.value.text in option.words:
+            if name in fields:
+                raise refuse("E119", f"`{word.name}` is given two of {', '.join(option.words)}", arg.span)
+            fields[name] = arg.value.text
+            return True
+        if word.axes == "none":
+            near = did_you_mean(arg.value.span.text, option.words)
+            raise refuse(
+                "E106",
+                f"`{word.name}` cannot be `{arg.value.span.text}`",
+                arg.span,
+                help=f"did you mean `{near}`?" if near else f"one of {', '.join(option.words)}",
+            )
+    if word.axes == "none":
+        raise refuse("E106", f"`{word.name}` takes no axis", arg.span)
+    return False
+
+
+def _axes(word: Word, expr: ast.Expr, scope: Scope) -> tuple[str, ...]:
     value = evaluate(expr, scope.lookup)
-    if isinstance(value, Word):
-        near = did_you_mean(value.name, scope.axis_names())
+    if isinstance(value, Axes):
+        return value.names
+    if isinstance(value, WordValue):
+        near = did_you_mean(value.name, (*scope.axis_names(), *(w for f in word.flags for w in FLAGS[f].words)))
         raise refuse(
             "E102",
             f"no axis is called `{value.name}`",
             expr.span,
             help=f"did you mean `{near}`?" if near else f"axes: {', '.join(scope.axis_names())}",
         )
-    if not isinstance(value, Axes):
-        raise refuse(
-            "E102",
-            f"an axis is expected here, this is {kind(value)}",
-            expr.span,
-            help="options are written `name = value`",
-        )
-    return value.names
+    raise refuse(
+        "E102", f"an axis is expected here, this is {kind(value)}", expr.span, help="options are written `name = value`"
+    )
 
 
-def _dtype(name: ast.Name | None) -> str | None:
-    if name is None:
-        return None
+def _dtype(name: ast.Name) -> str:
     if name.text not in BYTES:
         near = did_you_mean(name.text, BYTES)
         raise refuse(
             "E101",
             f"no number format is called `{name.text}`",
             name.span,
-            help=f"did you mean `{near}`?" if near else "",
+            help=f"did you mean `{near}`?" if near else f"formats: {', '.join(BYTES)}",
         )
     return name.text
 
 
-def _options(word: ast.Name, args: list[ast.Arg], scope: Scope) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for arg in args:
-        assert arg.name is not None
-        if arg.name in NOT_INTERPRETED_OPTIONS.get(word.text, ()):
-            raise refuse("E112", f"option `{arg.name}` of `{word.text}` is not interpreted by this version", arg.span)
-        if arg.name not in OPTIONS[word.text]:
-            near = did_you_mean(arg.name, OPTIONS[word.text])
-            known = ", ".join(OPTIONS[word.text]) or "none"
-            raise refuse(
-                "E106",
-                f"`{word.text}` has no option `{arg.name}`",
-                arg.span,
-                help=f"did you mean `{near}`?" if near else f"its options: {known}",
-            )
-        if arg.name in found:
-            raise refuse("E119", f"option `{arg.name}` is given twice", arg.span)
-        found[arg.name] = _option(arg.name, evaluate(arg.value, scope.lookup), arg.span)
-    if "reshard_after_forward" in found:
-        keep = Keep.UNIT if found.pop("reshard_after_forward") else Keep.MICROBATCH
-        if "keep" in found:
-            raise refuse("E119", "`keep` and `reshard_after_forward` say the same thing", word.span)
-        found["keep"] = keep
-    return found
-
-
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "unit": ("layer",),
-    "keep": tuple(k.value for k in Keep),
-    "when": tuple(w.value for w in When),
-    "op": ("sum", "mean"),
-    "pad": ("even",),
-    "wire": tuple(BYTES),
-    "dim": ("batch", "seq"),
-}
-
-
-def _option(name: str, value: Value, span: Span) -> Any:
-    """The typed value of an option, or a refusal that lists what it may be."""
-    if name == "prefetch" and isinstance(value, Fraction) and value.denominator == 1 and value >= 0:
-        return int(value)
-    if name == "reshard_after_forward" and isinstance(value, bool):
-        return value
-    if name == "dim" and value == Fraction(0) and not isinstance(value, bool):
-        return "0"
-    words = _WORDS.get(name, ())
-    if isinstance(value, Word) and not value.args and value.name in words:
-        return Keep(value.name) if name == "keep" else When(value.name) if name == "when" else value.name
-    not_yet = {"dim": ("flat", "tensor", "layer", "expert", "heads", "vocab")}
-    later = isinstance(value, Word) and (value.name in not_yet.get(name, ()) or value.name in ("shard", "every"))
-    if later or (name in ("dim", "pad", "reshard_after_forward") and isinstance(value, Fraction)):
-        raise refuse(
-            "E112", f"`{name} = {span.text.partition('=')[2].strip()}` is not interpreted by this version", span
-        )
-    allowed = {"prefetch": "a whole number", "reshard_after_forward": "true or false", "dim": "0, batch or seq"}
-    raise refuse(
-        "E106", f"`{name}` cannot be {kind(value)}", span, help=f"it takes {allowed.get(name) or ' or '.join(words)}"
-    )
-
-
 def _check_axes(steps: list[Step]) -> None:
-    """An axis splits a state once, and is reduced or gathered once."""
-    seen: dict[tuple[str, type[Step]], Step] = {}
+    """An axis places a state once."""
+    placed: set[str] = set()
     for step in steps:
-        for axis in step.axes:
-            key = (axis, Shard if isinstance(step, (Shard, Replicate)) else type(step))
-            if isinstance(step, (Shard, Replicate, Partial)) and key in seen:
-                raise refuse("E104", f"axis `{axis}` places this state twice", step.span)
-            seen[key] = step
         if len(set(step.axes)) < len(step.axes):
             raise refuse("E104", "an axis is named twice in one step", step.span)
+        if isinstance(step, (Shard, Replicate, Partial)):
+            if twice := placed & set(step.axes):
+                raise refuse("E104", f"axis `{min(twice)}` places this state twice", step.span)
+            placed |= set(step.axes)
 
 
 def with_why(step: Step, why: str) -> Step:

@@ -1,20 +1,26 @@
 """The Plan: what a strategy text means, typed and complete, before any model or event.
 
-A journey is a tuple of steps. `params` and `optimizer` journeys go from rest to use, `grads` and `activations` from
-production to rest (language reference, "Words"). Each step says where it stands in the text or why it was inferred.
-Not for: events (`program`), or how a plan is found from a text (`elaborate`).
+Not for: the words of journeys (`steps`), events (`program`), or how a plan is found from a text (`elaborate`).
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import attrs
 
 from placelang.model.model import Model
 from placelang.plan.dtypes import PRECISIONS, Precision
 from placelang.plan.mesh import Mesh
+from placelang.plan.steps import Journey
 from placelang.source import Span
+from placelang.syntax import ast
+
+if TYPE_CHECKING:
+    from placelang.hardware.hardware import Hardware
+    from placelang.plan.scope import Scope
 
 
 class State(Enum):
@@ -24,84 +30,36 @@ class State(Enum):
     ACTIVATIONS = "activations"
 
 
-class When(Enum):
-    """How often a reduction runs: once per microbatch, or once per step on the accumulated gradient."""
+@attrs.frozen
+class Selection:
+    """Which tensors or modules a placement is about: a glob over names, a role, or how another axis places them."""
 
-    MICROBATCH = "microbatch"
-    STEP = "step"
-
-
-class Keep(Enum):
-    """How long a gathered view lives."""
-
-    UNIT = "unit"
-    MICROBATCH = "microbatch"
-    STEP = "step"
-
-
-@attrs.frozen(kw_only=True)
-class Step:
-    """One form or transition of a journey over `axes`. `why` is empty for what the text says."""
-
-    axes: tuple[str, ...] = ()
-    dtype: str | None = None
+    kind: str  # "glob" | "role" | "replicated" | "sharded" | "partial"
+    value: str  # the pattern or role; the axes joined by " * "
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
-    why: str = attrs.field(default="", eq=False)
 
-
-@attrs.frozen(kw_only=True)
-class Replicate(Step):
-    """Full on every rank of the axes (of the whole mesh when none is named)."""
-
-
-@attrs.frozen(kw_only=True)
-class Shard(Step):
-    """Split along `dim` over the axes, outer first. `pad`: "even" rounds dim 0 up to equal shards as FSDP2 does."""
-
-    dim: str = "0"
-    pad: str = "even"
-
-
-@attrs.frozen(kw_only=True)
-class Partial(Step):
-    """Each rank of the axes holds a summand."""
-
-
-@attrs.frozen(kw_only=True)
-class Gather(Step):
-    """A temporary full copy, one `unit` at a time, `prefetch` units ahead, released after `keep`."""
-
-    unit: str = "layer"
-    keep: Keep = Keep.UNIT
-    prefetch: int = 1
-
-
-@attrs.frozen(kw_only=True)
-class Reduce(Step):
-    """A sum (or mean) over the axes; `scatter` leaves each rank its shard along `dim`, else all get the whole."""
-
-    scatter: bool
-    mean: bool = False
-    when: When = When.STEP
-    dim: str = "0"
-    pad: str = "even"
-    wire: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class AllGather(Step):
-    """Shards to the whole, for good: how refreshed parameters return in `update:`."""
-
-
-Journey = tuple[Step, ...]
+    def __str__(self) -> str:
+        return {"glob": f'"{self.value}"', "role": self.value}.get(self.kind, f"{self.kind}({self.value})")
 
 
 @attrs.frozen
 class Placed:
-    """The journey of one state, for the tensors that a selector names (none: all)."""
+    """The journey of one state: of all tensors, or where `selections` match, in place of what it names there."""
 
     state: State
     journey: Journey
+    selections: tuple[Selection, ...] = ()
+    override: bool = False
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.frozen
+class Schedule:
+    """The order of microbatches over the stages. `chunks`: model chunks a rank holds."""
+
+    name: str
+    chunks: int = 1
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -113,12 +71,37 @@ class Train:
     seq: int | None = None
     micro_batch: int | None = None  # samples of one rank group in one microbatch
     microbatches: int = 1
-    loss: str = "tokens"
+    loss: str = "tokens"  # what the loss is divided by: the tokens or the samples of the whole batch
+    clip: Fraction | None = None  # largest norm of the whole gradient
+    loss_scale: Fraction | None = None
+    frozen: tuple[str, ...] = ()  # globs over names
+    dropout: Fraction = Fraction(0)
 
     @property
     def moments(self) -> int:
-        """Moments an optimizer keeps per parameter."""
-        return {"adamw": 2, "adam": 2, "sgd": 0, "sgd_momentum": 1}[self.optimizer]
+        """Whole-sized states an optimizer keeps per parameter, beside a master copy."""
+        return MOMENTS[self.optimizer]
+
+
+MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 0, "sgd_momentum": 1, "lion": 1, "adagrad": 1, "muon": 1}
+"""Optimizers, with the states each keeps per parameter."""
+
+
+@attrs.frozen
+class Claim:
+    """`require` (before interpretation) or `assert` (after), with the names that its condition may use."""
+
+    statement: ast.Claim
+    scope: Scope = attrs.field(eq=False, repr=False)
+
+
+@attrs.frozen
+class BackendOptions:
+    """`backend torch (compile = true)`: what only one backend knows, and validates."""
+
+    name: str
+    options: tuple[tuple[str, object], ...]
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -131,7 +114,10 @@ class Assumption:
 
 @attrs.frozen
 class Plan:
-    """A complete strategy: every state has a journey that names every axis it crosses."""
+    """A complete strategy: every state has a journey that names every axis it crosses.
+
+    `placed` holds one entry a state without selections, then those with selections in the order of the text.
+    """
 
     mesh: Mesh
     placed: tuple[Placed, ...]
@@ -139,6 +125,14 @@ class Plan:
     train: Train = Train()
     model: Model | None = None
     assumptions: tuple[Assumption, ...] = ()
+    schedule: Schedule | None = None
+    hardware: Hardware | None = None
+    claims: tuple[Claim, ...] = ()
+    backends: tuple[BackendOptions, ...] = ()
 
     def journey(self, state: State) -> Journey:
-        return next(p.journey for p in self.placed if p.state is state)
+        """The journey of a state where no selection says otherwise."""
+        return next(p.journey for p in self.placed if p.state is state and not p.selections)
+
+    def refinements(self, state: State) -> tuple[Placed, ...]:
+        return tuple(p for p in self.placed if p.state is state and p.selections)

@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import attrs
 
-from placelang.diagnostics.problems import Problems, fault, refuse
+from placelang.diagnostics.problems import refuse
 from placelang.diagnostics.suggest import did_you_mean
-from placelang.plan.mesh import WELL_KNOWN, Axis, Mesh, Role
+from placelang.plan.mesh import WELL_KNOWN, Axis, Mesh, View
 from placelang.plan.values import Axes, Unknown, Value, evaluate, kind
 from placelang.source import Span
 from placelang.syntax import ast
@@ -30,6 +30,8 @@ class Scope:
     folds: dict[str, ast.FoldedAxis] = attrs.field(factory=dict)
     strategies: dict[str, ast.Strategy] = attrs.field(factory=dict)
     axes: dict[str, Axis] = attrs.field(factory=dict)
+    views: list[View] = attrs.field(factory=list)
+    homes: dict[str, tuple[Scope, str]] = attrs.field(factory=dict)  # imported names: their own scope and name there
     declared_mesh: bool = False
     bound: Mapping[str, Value] = attrs.field(factory=dict)
     used_sets: set[str] = attrs.field(factory=set)
@@ -52,6 +54,11 @@ class Scope:
             return self.bound[name]
         if name in self.axes:
             return Axes((name,))
+        if name in self.homes:
+            home, there = self.homes[name]
+            return home.lookup(there, span)
+        if any(name in view for view in self.views):
+            return Axes((name,))
         if name in self.folds:
             return self._entered(name, span, self.folds[name].value)
         if name in self.lets:
@@ -66,10 +73,19 @@ class Scope:
     def axis_names(self) -> tuple[str, ...]:
         """Every name that could stand where an axis is expected, for suggestions."""
         implicit = () if self.declared_mesh else WELL_KNOWN
-        return tuple(dict.fromkeys((*self.axes, *self.folds, *implicit)))
+        viewed = (a.name for view in self.views for a in view.axes)
+        return tuple(dict.fromkeys((*self.axes, *viewed, *self.folds, *implicit)))
 
     def mesh(self) -> Mesh:
-        return Mesh(tuple(self.axes.values()))
+        return Mesh(tuple(self.axes.values()), tuple(self.views))
+
+    def strategy(self, name: str) -> tuple[ast.Strategy, Scope] | None:
+        """A strategy of the text, or one that it imports, with the scope that its body reads."""
+        if name in self.homes:
+            home, there = self.homes[name]
+            return home.strategy(there)
+        found = self.strategies.get(name)
+        return None if found is None else (found, self)
 
     def _entered(self, name: str, span: Span, expr: ast.Expr) -> Value:
         if name in self._open:
@@ -138,92 +154,3 @@ def check_kind(declared: ast.Name, value: Value, what: str) -> None:
     whole = declared.text != "int" or (isinstance(value, Fraction) and value.denominator == 1)
     if not isinstance(value, expected) or not whole or (isinstance(value, bool) and declared.text != "bool"):
         raise refuse("E105", f"{what} is {kind(value)}, declared as {declared.text}", declared.span)
-
-
-def declare(statements: tuple[ast.Statement, ...], sets: Mapping[str, Value], problems: Problems) -> Scope:
-    """Collect the declarations of a text; faults go to `problems`."""
-    scope = Scope(sets)
-    seen: dict[str, Span] = {}
-
-    def name(node: ast.Name) -> bool:
-        if node.text in seen:
-            problems.add(
-                fault("E103", f"`{node.text}` is declared twice", node.span, "again here", cause="first declared above")
-            )
-            return False
-        seen[node.text] = node.span
-        return True
-
-    for statement in statements:
-        match statement:
-            case ast.Let() if name(statement.name):
-                scope.lets[statement.name.text] = statement
-            case ast.ArgDecl() if name(statement.name):
-                scope.args[statement.name.text] = statement
-            case ast.FoldedAxis() if name(statement.name):
-                scope.folds[statement.name.text] = statement
-            case ast.Strategy() if name(statement.name):
-                scope.strategies[statement.name.text] = statement
-            case ast.Mesh(name=None) if scope.declared_mesh:
-                problems.add(
-                    fault("E119", "a second mesh", statement.span, help="`mesh NAME (...) over (...)` adds a view")
-                )
-            case ast.Mesh(name=None):
-                scope.declared_mesh = True
-            case ast.Mesh():
-                problems.add(fault("E112", "mesh views (`over`) are not interpreted by this version", statement.span))
-            case _:
-                pass
-    for statement in statements:
-        if isinstance(statement, ast.Mesh) and statement.name is None and not scope.axes:
-            for declared in statement.axes:
-                with problems.catching():
-                    if name(declared.name):
-                        scope.axes[declared.name.text] = _axis(declared, scope)
-    return scope
-
-
-def _axis(declared: ast.AxisDecl, scope: Scope) -> Axis:
-    name, span = declared.name.text, declared.name.span
-    if name == "sp":
-        raise refuse(
-            "E114",
-            "`sp` means sequence parallelism in two ways",
-            span,
-            help="`cp` or `tp`, or another name with a role",
-        )
-    if declared.role is not None:
-        roles = {r.value: r for r in Role}
-        if declared.role.text not in roles:
-            near = did_you_mean(declared.role.text, roles)
-            raise refuse(
-                "E101",
-                f"no role is called `{declared.role.text}`",
-                declared.role.span,
-                help=f"did you mean `{near}`?" if near else f"roles: {', '.join(roles)}",
-            )
-        role = roles[declared.role.text]
-    elif name in WELL_KNOWN:
-        role = WELL_KNOWN[name]
-    else:
-        near = did_you_mean(name, WELL_KNOWN)
-        raise refuse(
-            "E113",
-            f"axis `{name}` needs a role",
-            span,
-            help=f"`{name}: data`" + (f"; or did you mean `{near}`?" if near else ""),
-            rule=f"only these names carry one: {', '.join(WELL_KNOWN)}",
-        )
-    if name in scope.sets:
-        scope.used_sets.add(name)
-        return Axis(name, role, size_of(scope.sets[name], name, span), span)
-    if declared.size is None:
-        return Axis(name, role, None, span)
-    if isinstance(declared.size, ast.Star):
-        raise refuse(
-            "E121",
-            f"`{name} = *` needs the number of devices, which no line gives",
-            declared.size.span,
-            help=f"`--set {name}=8`",
-        )
-    return Axis(name, role, size_of(evaluate(declared.size, scope.lookup), name, declared.size.span), span)

@@ -130,6 +130,9 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
             found = lookup(text, span)
             return Word(text) if found is None else found
         case ast.Call(func=func, args=args):
+            written = ",".join("".join(a.value.span.text.split()) for a in args)
+            if "." in func.text and (known := lookup(f"{func.text}({written})", func.span)) is not None:
+                return known  # a cost over axes: `comm.bytes(dp)`
             values = [(a.name, evaluate(a.value, lookup)) for a in args]
             if func.text in ("min", "max", "ceil"):
                 return _function(func, [v for _, v in values])

@@ -1,59 +1,190 @@
-"""The vocabulary of journeys: which words each state takes, their options, and which ones this version interprets.
+"""The vocabulary of journeys: which words each state takes, and the options of each word with their defaults.
 
 States, modes, roles and units are names that are resolved here, not keywords of the grammar, so an unknown one can be
-answered with the nearest known. Not for: what a word means (`journeys`).
+answered with the nearest known. One table types journeys, prints them, and documents them. Not for: what a step means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placelang.plan.plan import State
+import attrs
 
-STATES = tuple(s.value for s in State)
+from placelang.plan.steps import (
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Compress,
+    Consume,
+    Delay,
+    Gather,
+    Materialize,
+    Offload,
+    Partial,
+    Recompute,
+    Reduce,
+    Replicate,
+    Ring,
+    Shard,
+    Slice,
+    Step,
+)
+
+STATES = ("params", "optimizer", "grads", "activations")
 HEADS = (*STATES, "update", "schedule")
 """Names that may stand before the `:` of a placement."""
 
-FORMS: Mapping[str, tuple[str, ...]] = {
-    "params": ("replicate", "shard"),
-    "optimizer": ("replicate", "shard"),
-    "grads": ("partial",),
-    "activations": ("replicate", "shard"),
-    "update": (),
-}
-"""How a state can lie."""
 
-TRANSITIONS: Mapping[str, tuple[str, ...]] = {
-    "params": ("gather",),
-    "optimizer": (),
-    "grads": ("all_reduce", "reduce_scatter"),
-    "activations": (),
-    "update": ("all_gather",),
-}
-"""What can happen to a state on its journey."""
+@attrs.frozen
+class Option:
+    """An option of a word. `kind` says what values it takes (see `journeys`); `words` are those of kind "word"."""
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "replicate": (),
-    "shard": ("dim", "pad"),
-    "partial": (),
-    "gather": ("unit", "keep", "prefetch", "reshard_after_forward"),
-    "all_reduce": ("op", "when", "wire"),
-    "reduce_scatter": ("op", "when", "wire", "dim", "pad"),
-    "all_gather": (),
-}
+    name: str
+    kind: str
+    words: tuple[str, ...] = ()
+    doc: str = ""
 
-NOT_INTERPRETED = frozenset(
-    (
-        *("colwise", "rowwise", "materialize", "recompute", "consume", "offload", "all_to_all", "slice", "broadcast"),
-        *("compress", "delay", "ring", "ulysses", "all_gather", "reduce_scatter", "all_reduce", "gather", "partial"),
-    )
+
+@attrs.frozen
+class Word:
+    """A word of journeys: the step that it makes, with the fields that it fixes."""
+
+    name: str
+    step: type[Step]
+    options: tuple[Option, ...] = ()
+    fixed: tuple[tuple[str, object], ...] = ()
+    axes: str = "optional"  # "required" | "optional" | "none"
+    flags: tuple[str, ...] = ()  # option names whose value may stand alone: `all_reduce(dp, mean)`
+    doc: str = ""
+
+
+_PAD = Option("pad", "pad", doc="`even`: equal shards, rounded up; or a number: up to a multiple of it")
+_DIM = Option("dim", "dim", doc="a number, or flat, tensor, layer, expert, seq, batch, heads, vocab")
+_COLLECTIVE = (
+    Option("bucket", "bytes", doc="bytes sent at a time"),
+    Option("wire", "dtype", doc="number format while sent"),
+    Option("overlap", "bool", doc="with compute"),
 )
-"""Words of the language that this version refuses, as not interpreted, where a state does not list them above."""
+_REDUCE = (
+    Option("op", "word", ("sum", "mean")),
+    Option("when", "when", ("microbatch", "step"), "once per microbatch or per step; `every(n)` steps"),
+    *_COLLECTIVE,
+)
+_SHARD = (
+    _DIM,
+    Option("split", "split", doc="sizes of the parts, or `balanced(first_less, last_less)`"),
+    _PAD,
+    Option("min", "int", doc="tensors of fewer elements stay whole"),
+)
 
-NOT_INTERPRETED_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "shard": ("split", "min"),
-    "gather": ("overlap", "wire", "bucket"),
-    "all_reduce": ("bucket", "overlap"),
-    "reduce_scatter": ("bucket", "overlap"),
-    "all_gather": ("bucket", "overlap", "wire"),
+_ALL = (
+    Word("replicate", Replicate, doc="full on every rank of the axes"),
+    Word("shard", Shard, _SHARD, axes="required", doc="split over the axes, outer first"),
+    Word("colwise", Shard, fixed=(("word", "colwise"), ("dim", "0")), axes="required", doc="output features split"),
+    Word("rowwise", Shard, fixed=(("word", "rowwise"), ("dim", "1")), axes="required", doc="input features split"),
+    Word("partial", Partial, doc="each rank of the axes holds a summand"),
+    Word(
+        "gather",
+        Gather,
+        (
+            Option("unit", "word", ("layer", "model"), "what is gathered together"),
+            Option(
+                "keep", "keep", ("unit", "microbatch", "step"), "how long the view lives; or a smaller `shard(axis)`"
+            ),
+            Option("prefetch", "int", doc="units gathered ahead"),
+            Option("reshard_after_forward", "reshard", doc="torch's way to say `keep`"),
+            *_COLLECTIVE,
+        ),
+        doc="a temporary full copy",
+    ),
+    Word("all_reduce", Reduce, _REDUCE, (("scatter", False),), flags=("op",), doc="the sum, whole on every rank"),
+    Word(
+        "reduce_scatter", Reduce, (*_REDUCE, _DIM, _PAD), (("scatter", True),), flags=("op",), doc="each rank its shard"
+    ),
+    Word("all_gather", AllGather, _COLLECTIVE, doc="shards to the whole"),
+    Word("all_to_all", AllToAll, (_DIM, *_COLLECTIVE), doc="shards along one dim to shards along another"),
+    Word(
+        "ulysses", AllToAll, _COLLECTIVE, (("dim", "heads"), ("word", "ulysses")), doc="sequence shards to head shards"
+    ),
+    Word(
+        "ring",
+        Ring,
+        (Option("balance", "word", ("contiguous", "headtail")), *_COLLECTIVE),
+        doc="keys and values pass around",
+    ),
+    Word("broadcast", Broadcast, (Option("root", "int"), *_COLLECTIVE), doc="one rank's value to all"),
+    Word("slice", Slice, (_DIM,), doc="the whole to each rank's shard"),
+    Word(
+        "offload",
+        Offload,
+        (
+            Option("fraction", "share", doc="of the state, 0 to 1"),
+            Option("path", "text", doc="folder, for nvme"),
+            Option("pin_memory", "bool"),
+            Option("buffers", "count"),
+            Option("buffer_size", "bytes"),
+            Option("prefetch", "int"),
+            Option("overlap", "bool"),
+        ),
+        axes="none",
+        flags=("tier",),
+        doc="to host memory (cpu) or disk (nvme) between uses",
+    ),
+    Word(
+        "recompute",
+        Recompute,
+        (Option("save", "names", doc="what is kept"), Option("chunks", "count", doc="tiles of a layer")),
+        axes="none",
+        flags=("policy",),
+        doc="produced again in backward",
+    ),
+    Word("materialize", Materialize, axes="none", doc="rebuilt on demand, never at rest"),
+    Word("consume", Consume, axes="none", doc="read by the optimizer inside backward"),
+    Word("compress", Compress, axes="none", flags=("method",), doc="sent lossily"),
+    Word(
+        "delay", Delay, (Option("steps", "count"), Option("fraction", "share")), axes="none", doc="used some steps late"
+    ),
+)
+
+WORDS: Mapping[str, Word] = {w.name: w for w in _ALL}
+
+FLAGS: Mapping[str, Option] = {
+    "op": Option("op", "word", ("sum", "mean")),
+    "tier": Option("tier", "word", ("cpu", "nvme")),
+    "policy": Option("policy", "word", ("full", "selective", "none")),
+    "method": Option("method", "word", ("onebit",)),
 }
+"""Options whose value may stand without a name, as the first word that is no axis."""
+
+TAKES: Mapping[str, tuple[str, ...]] = {
+    "params": ("replicate", "shard", "colwise", "rowwise", "gather", "offload", "materialize", "all_reduce"),
+    "optimizer": ("replicate", "shard", "offload", "materialize"),
+    "grads": ("partial", "all_reduce", "reduce_scatter", "offload", "consume", "compress", "delay"),
+    "activations": (
+        *(
+            "replicate",
+            "shard",
+            "partial",
+            "all_reduce",
+            "reduce_scatter",
+            "all_gather",
+            "all_to_all",
+            "ulysses",
+            "ring",
+        ),
+        *("slice", "recompute", "materialize", "offload"),
+    ),
+    "update": ("all_gather", "slice", "broadcast"),
+}
+"""The words that each head takes."""
+
+SCHEDULES: Mapping[str, tuple[str, ...]] = {
+    "gpipe": (),
+    "1f1b": (),
+    "interleaved_1f1b": ("chunks",),
+    "zb_h1": (),
+    "zb_h2": (),
+    "zbv": (),
+    "dualpipev": (),
+}
+"""Pipeline schedules and their options."""

@@ -12,7 +12,8 @@ import attrs
 
 from placelang.model.model import Model, Stack
 from placelang.plan.mesh import Mesh
-from placelang.plan.plan import AllGather, Gather, Keep, Plan, Reduce, Replicate, Shard, State, When
+from placelang.plan.plan import Plan, State
+from placelang.plan.steps import AllGather, Gather, Keep, Reduce, Replicate, Shard, When
 from placelang.program.event import Buf, End, Event, Label, Layout, Op, Phase, Var
 from placelang.program.profile import PROFILES, Profile
 from placelang.program.program import Group, Item, Program, Rep, Rest

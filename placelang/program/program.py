@@ -82,9 +82,10 @@ def flatten(program: Program, limit: int | None = None) -> Iterator[Event]:
         for name, count in program.loops.items()
     }
 
-    def index(i: Index, at: Mapping[str, int]) -> int:
+    def index(i: Index, at: Mapping[str, int]) -> Index:
         if isinstance(i, Var):
-            return at[i.loop] + i.offset
+            # Outside its loop an index names nothing: it stays, and so does the buffer apart from all others.
+            return at[i.loop] + i.offset if i.loop in at else i
         if isinstance(i, End):
             count = trips[i.loop]
             assert count is not None, f"loop {i.loop} has no trip count: flatten with a limit"

@@ -1,0 +1,86 @@
+"""The checker's entries: a program against its one-device reference, and a plan with re-checked fixes.
+
+Sound means: under exact arithmetic every rank ends the step with the parameters, optimizer state and copies of the
+one-device step ("semantics", theorem T1). Unsound means: not shown equal, and the message names the premise that fails
+(T2). Not for: capacity, schedules or what a backend can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from placelang.check.explain import diagnostics, no_benefit
+from placelang.check.fault import Fault
+from placelang.check.fixes import fixes
+from placelang.check.fold import Reference, fold, reference
+from placelang.check.prune import prune
+from placelang.check.types import Type
+from placelang.diagnostics.codes import Verdict
+from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.model.model import Model
+from placelang.plan.plan import Plan
+from placelang.program.event import Buf
+from placelang.program.lower import lower, single_device
+from placelang.program.program import Program
+
+_WORST_FIRST = (
+    Verdict.INVALID,
+    Verdict.UNSOUND,
+    Verdict.NOT_SUPPORTED,
+    Verdict.UNDECIDED,
+    Verdict.INEXACT,
+    Verdict.NO_BENEFIT,
+    Verdict.SOUND,
+)
+
+
+@attrs.frozen
+class Checked:
+    """What is said of a strategy. `program` is pruned; `types` are those of its buffers, unrolled to three trips."""
+
+    verdict: Verdict
+    diagnostics: tuple[Diagnostic, ...]
+    program: Program
+    types: Mapping[Buf, Type] = attrs.field(repr=False)
+    faults: tuple[Fault, ...] = attrs.field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it may run: no error, though there may be warnings."""
+        return not any(d.is_error for d in self.diagnostics)
+
+
+def check(program: Program, against: Program | Reference, plan: Plan | None = None) -> Checked:
+    """Judge a program by the one-device program of the same job; the plan, if given, tells where causes stand."""
+    checked, _ = _check(program, against if isinstance(against, Reference) else reference(against), plan)
+    return checked
+
+
+def check_plan(plan: Plan, model: Model) -> Checked:
+    """Lower a plan, judge it, and look for the cheapest plan edits that make it sound."""
+    against = reference(lower(single_device(plan), model))
+    checked, shown = _check(lower(plan, model), against, plan)
+    if checked.ok:
+        return checked
+
+    def sound(edited: Plan) -> bool:
+        return not fold(prune(lower(edited, model)).program, against).faults
+
+    mended = tuple(attrs.evolve(d, fixes=fixes(plan, fault, sound)) for d, fault in shown)
+    warnings = checked.diagnostics[len(shown) :]
+    return attrs.evolve(checked, diagnostics=(*mended, *warnings))
+
+
+def _check(
+    program: Program, against: Reference, plan: Plan | None
+) -> tuple[Checked, tuple[tuple[Diagnostic, Fault], ...]]:
+    pruned = prune(program)
+    folded = fold(pruned.program, against)
+    shown = diagnostics(folded.faults, program, plan)
+    # What a refused program does in vain is no news: a missing step elsewhere may be why nobody reads it.
+    warnings = () if folded.faults else no_benefit(pruned.removed)
+    found = (*(d for d, _ in shown), *warnings)
+    verdict = min((d.verdict for d in found), key=_WORST_FIRST.index, default=Verdict.SOUND)
+    return Checked(verdict, found, pruned.program, folded.types, folded.faults), shown

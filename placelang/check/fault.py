@@ -1,0 +1,36 @@
+"""Faults: which premise of which rule an event breaks, as facts without prose.
+
+A rule raises `Ill` with one; the fold collects them and `explain` words them. Not for: wording, spans, fixes.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from placelang.check.counterexample import Counterexample
+from placelang.program.event import Buf, Event, Label, Layout
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """`buf` is the operand (or the state at the end of the step) at fault; unset fields do not matter to the code."""
+
+    code: str  # a key of diagnostics.codes.CODES
+    rule: str  # the rule of "semantics", section 9, whose premise fails
+    buf: Buf | None = None
+    event: Event | None = None
+    axes: tuple[str, ...] = ()
+    label: Label | None = None
+    found: Layout = ()
+    wanted: Layout = ()
+    missing: tuple[tuple[int | None, str], ...] = ()  # (microbatch, site) of absent gradients; no site: of all uses
+    counterexample: Counterexample | None = None
+    detail: str = ""  # what a malformed event or a wrong value is, for codes that no text alone can cause
+
+
+class Ill(Exception):
+    """A premise does not hold."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.code)
+        self.fault = fault

@@ -1,0 +1,97 @@
+"""Dead-event elimination: what no later event and no state at the end of the step reads is not run.
+
+The pruned program is the one that is checked, costed and run ("semantics", section 12, step 2). An event in a loop goes
+only if it is dead in every trip, and a coalesced collective only if all of its results are. Not for: judging (`rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from placelang.plan.plan import State
+from placelang.program.event import COLLECTIVES, Buf, Event, Op
+from placelang.program.program import Item, Program, Rest, flatten
+
+LIMIT = 3
+"""Trips of each loop that are looked at: the first, a middle and the last (see `program.flatten`)."""
+
+Path = tuple[int, ...]
+
+
+@attrs.frozen
+class Pruned:
+    """The program that is left, and the collectives that changed nothing."""
+
+    program: Program
+    removed: tuple[Event, ...]
+
+
+def trips(program: Program) -> Mapping[str, int]:
+    """How often each loop runs in a program flattened to `LIMIT`."""
+    return {name: LIMIT if count is None else min(LIMIT, count) for name, count in program.loops.items()}
+
+
+def states(program: Program) -> Iterator[tuple[Rest, Buf]]:
+    """Every live state at the start and the end of a step, with a number for each layer."""
+    counts = trips(program)
+    for rest in program.rests:
+        if rest.state in (State.PARAMS, State.OPTIMIZER):
+            indexed = program.group(rest.group).indexed
+            for index in [(i,) for i in range(counts[rest.group])] if indexed else [()]:
+                yield rest, Buf(rest.kind, rest.group, index)
+
+
+def prune(program: Program) -> Pruned:
+    """`program` without its dead events."""
+    events = tuple(zip(_paths(program.body, trips(program)), flatten(program, LIMIT), strict=True))
+    live = {buf for _, buf in states(program)}
+    kept: set[Path] = set()
+    written: set[Buf] = set()
+    for path, event in reversed(events):
+        if live.isdisjoint(event.outs):
+            continue
+        kept.add(path)
+        written.update(event.outs)
+        if event.op is not Op.ACC:  # an accumulation also reads what it adds to
+            live.difference_update(event.outs)
+        live.update(event.ins)
+    frees: dict[Path, set[int]] = {}
+    for path, event in events:
+        if event.op is Op.FREE:
+            frees.setdefault(path, set()).update(k for k, buf in enumerate(event.ins) if buf in written)
+    kept.update(path for path, those in frees.items() if those)
+    if all(path in kept and len(frees.get(path, event.ins)) == len(event.ins) for path, event in events):
+        return Pruned(program, ())
+
+    removed: list[Event] = []
+
+    def rebuild(items: Iterable[Item], at: Path) -> Iterator[Item]:
+        for k, item in enumerate(items):
+            path = (*at, k)
+            if not isinstance(item, Event):
+                body = tuple(rebuild(item.body, path))
+                if body:
+                    yield attrs.evolve(item, body=body)
+            elif path not in kept:
+                if item.op in COLLECTIVES:
+                    removed.append(item)
+            elif path in frees:
+                yield attrs.evolve(item, ins=tuple(buf for i, buf in enumerate(item.ins) if i in frees[path]))
+            else:
+                yield item
+
+    body = tuple(rebuild(program.body, ()))
+    return Pruned(attrs.evolve(program, body=body), tuple(removed))
+
+
+def _paths(items: Iterable[Item], counts: Mapping[str, int], at: Path = ()) -> Iterator[Path]:
+    """Where in the program's text each event of its `flatten` stands."""
+    for k, item in enumerate(items):
+        path = (*at, k)
+        if isinstance(item, Event):
+            yield path
+        else:
+            for _ in range(counts[item.loop]):
+                yield from _paths(item.body, counts, path)

@@ -1,0 +1,260 @@
+"""The typing rules: one function per op, from the types of its inputs to those of its outputs ("semantics", section 9).
+
+Interiors of layers are opaque: a forward may read every token of a row, so only `batch` may be split in use, and every
+parameter it reads matters. A rule raises `Ill` for the first premise that fails, and never anything else. Not for: the
+order of events or what is live (`fold`, `prune`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from placelang.check.fault import Fault, Ill
+from placelang.check.premises import (
+    Context,
+    Types,
+    Update,
+    active_axes,
+    by_group,
+    clean,
+    laid,
+    miscounted,
+    numbers,
+    rows_only,
+    same_layout,
+    whole_views,
+)
+from placelang.check.types import Type, ValueId
+from placelang.program.event import Buf, Event, Op
+
+Rule = Callable[[Event, Types, Context], Types]
+
+
+def apply(event: Event, ins: Types, ctx: Context) -> Types:
+    """The types of the event's outputs. ACC's inputs are its summand and the accumulator. Raises `Ill`."""
+    rule, arity = RULES[event.op]
+    if not arity(len(event.ins), len(event.outs)) or len(set(event.outs)) != len(event.outs):
+        raise Ill(Fault(code="E306", rule="Total", event=event, detail=f"a {event.op.value} with other operands"))
+    return rule(event, ins, ctx)
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+LEAVES: Mapping[str, str] = {"w": "params", "master": "params", "o": "optimizer"}
+"""Which logical state a buffer that INIT makes is a copy of."""
+
+
+def init(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Init): drawn by logical index, so every copy holds the leaf."""
+    buf = event.outs[0]
+    return (Type.clean(laid(event.layout, buf.of, ctx, event, buf), leaf(buf, ctx)),)
+
+
+def leaf(buf: Buf, ctx: Context) -> ValueId:
+    """What a state buffer holds when the step begins."""
+    return ctx.values.leaf(LEAVES.get(buf.kind, buf.kind), numbers(buf), buf.of)
+
+
+def zero(event: Event, ins: Types, ctx: Context) -> Types:
+    return (Type.of(laid(event.layout, event.outs[0].of, ctx, event, event.outs[0]), {}),)
+
+
+# --- compute ---------------------------------------------------------------------------------------------------------
+
+
+def forward(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Nonlin): x' and the stash, where x lies."""
+    x, views = clean(event, 0, ins), by_group(whole_views(event, ins, 1), ctx)
+    rows_only(event, ins[0])
+    made = (ctx.values.made("forward", event.site, k, (x, *views)) for k in range(2))
+    return tuple(Type.clean(ins[0].layout, value) for value in made)
+
+
+def loss(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Nonlin): tokenwise, and divided by the token count of the whole batch, so every rank's part has weight one."""
+    logits, targets = clean(event, 0, ins), clean(event, 1, ins)
+    same_layout(event, ins, 0, 1, "Nonlin")
+    return (Type.clean(ins[0].layout, ctx.values.made("loss", "", 0, (logits, targets))),)
+
+
+def backward(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Lin'): dx is linear in dy, so every summand goes through by itself."""
+    others = (clean(event, 1, ins), *by_group(whole_views(event, ins, 2), ctx))
+    same_layout(event, ins, 0, 1, "Lin'")
+    rows_only(event, ins[0])
+    terms = {ctx.values.made("backward", event.site, 0, (v, *others)): c for v, c in ins[0].terms}
+    return (Type.of(ins[0].layout, terms),)
+
+
+def wgrad(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Ein): sums over tokens, so it is partial over every axis that splits them, and whole in the parameters' dims."""
+    views = whole_views(event, ins, 2)
+    others = (clean(event, 1, ins), *by_group(views, ctx))
+    same_layout(event, ins, 0, 1, "Ein")
+    rows_only(event, ins[0])
+    split = ins[0].axes
+
+    def gradient(owner: str | None) -> Type:
+        made = {
+            ctx.values.made("wgrad", event.site, 0, (v, *others), owner): c.contracted(split) for v, c in ins[0].terms
+        }
+        return Type.of((), made)
+
+    return tuple(gradient(ctx.values[view].owner) for view in views)
+
+
+def acc(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Acc): equal contributions add, distinct ones stand side by side."""
+    if ins[0].layout != ins[1].layout:
+        raise Ill(
+            Fault(
+                code="E306",
+                rule="Acc",
+                event=event,
+                buf=event.ins[0],
+                found=ins[0].layout,
+                wanted=ins[1].layout,
+            )
+        )
+    return (ins[1].plus(ins[0]),)
+
+
+# --- transitions -----------------------------------------------------------------------------------------------------
+
+
+def _not_split(event: Event, ins: Types, axes: tuple[str, ...], rule: str) -> None:
+    """A sum adds pieces of the same elements: no axis of the group splits the buffer."""
+    for buf, type_ in zip(event.ins, ins, strict=True):
+        both = tuple(axis for axis in axes if axis in type_.axes)
+        if both:
+            raise Ill(Fault(code="E207", rule=rule, event=event, buf=buf, axes=both, found=type_.layout))
+
+
+def all_reduce(event: Event, ins: Types, ctx: Context) -> Types:
+    """(AR)"""
+    axes = active_axes(event, ctx)
+    _not_split(event, ins, axes, "AR")
+    return tuple(type_.summed(axes, ctx.sizes.numbers, event.mean) for type_ in ins)
+
+
+def _cut(event: Event, ins: Types, axes: tuple[str, ...], ctx: Context) -> Types:
+    if not axes:
+        return ins
+    if event.label is None:
+        raise Ill(Fault(code="E306", rule="Form", event=event, buf=event.ins[0], detail="a split along no dim"))
+    for buf, type_ in zip(event.ins, ins, strict=True):
+        if type_.terms:
+            owner = ctx.values[type_.terms[0][0]].owner
+            laid((*type_.layout, (axes[0], event.label)), owner, ctx, event, buf)
+    return tuple(type_.split(axes, event.label) for type_ in ins)
+
+
+def reduce_scatter(event: Event, ins: Types, ctx: Context) -> Types:
+    """(RS)"""
+    axes = active_axes(event, ctx)
+    _not_split(event, ins, axes, "RS")
+    return _cut(event, tuple(t.summed(axes, ctx.sizes.numbers, event.mean) for t in ins), axes, ctx)
+
+
+def cut_slice(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Slice): keeps a rank's own part of the elements, so what other ranks hold of them must not be missing here."""
+    axes = active_axes(event, ctx)
+    for buf, type_ in zip(event.ins, ins, strict=True):
+        again = tuple(axis for axis in axes if axis in type_.axes)
+        if again:
+            raise Ill(Fault(code="E306", rule="Slice", event=event, buf=buf, axes=again, found=type_.layout))
+        lost = tuple(axis for axis in axes if axis in type_.partial)
+        if lost and any(ctx.values[v].op == "wgrad" for v, _ in type_.terms):
+            fault = miscounted(type_.terms, ctx, rule="Slice", event=event, buf=buf, of=event.outs[0])
+            if fault:
+                raise Ill(fault)
+        if lost:
+            raise Ill(Fault(code="E208", rule="Slice", event=event, buf=buf, axes=lost))
+    return _cut(event, ins, axes, ctx)
+
+
+def all_gather(event: Event, ins: Types, ctx: Context) -> Types:
+    """(AG): the innermost axes of one dim, in their order, put back by the inverse of their partition."""
+    axes = active_axes(event, ctx)
+    for buf, type_ in zip(event.ins, ins, strict=True):
+        if not axes:
+            continue
+        label = event.label
+        ours = [p for p in type_.layout if label and (label.dim in (p[1].dim, "flat") or p[1].dim == "flat")]
+        if tuple(ours[-len(axes) :]) != tuple((axis, label) for axis in axes):
+            raise Ill(Fault(code="E306", rule="AG", event=event, buf=buf, axes=axes, label=label, found=type_.layout))
+    return tuple(type_.gathered(axes) for type_ in ins)
+
+
+def copy(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Copy): another buffer, format or tier. Casts at declared formats belong to the reference."""
+    return ins
+
+
+# --- the update ------------------------------------------------------------------------------------------------------
+
+
+def opt(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Opt): parameter, complete gradient and optimizer state in one layout, each the one that one device reads."""
+    theta, state = clean(event, 0, ins), clean(event, 2, ins)
+    owner = event.outs[0]
+    gradient = ins[1]
+    if ctx.is_reference:
+        ctx.updates[theta, state] = Update(tuple(v for v, _ in gradient.terms))
+    update = ctx.updates.get((theta, state))
+    if update is None:
+        raise Ill(
+            Fault(code="E209", rule="Opt", event=event, buf=event.ins[0], detail="a parameter and state of no update")
+        )
+    held = dict(gradient.terms)
+    foreign = [v for v in held if v not in update.gradient]
+    if foreign:
+        raise Ill(Fault(code="E209", rule="Opt", event=event, buf=event.ins[1], detail="a foreign gradient"))
+    fault = miscounted(gradient.terms, ctx, rule="Opt", event=event, buf=event.ins[1], of=owner)
+    if fault:
+        raise Ill(fault)
+    absent = [v for v in update.gradient if v not in held]
+    if absent:
+        some = {ctx.values.microbatch(v) for v in held}
+        uses = ((ctx.values.microbatch(v), ctx.values[v].name) for v in absent)
+        missing = tuple(dict.fromkeys((m, site if m in some else "") for m, site in uses))
+        raise Ill(Fault(code="E204", rule="Opt", event=event, buf=event.ins[1], missing=missing))
+    for k in (0, 1):
+        if ins[k].layout != ins[2].layout:
+            raise Ill(
+                Fault(
+                    code="E206",
+                    rule="Opt",
+                    event=event,
+                    buf=event.ins[k],
+                    found=ins[k].layout,
+                    wanted=ins[2].layout,
+                )
+            )
+    operands = (theta, state, *update.gradient)
+    name = ctx.values[theta].owner
+    made = (ctx.values.made("opt", "", k, operands, name) for k in range(2))
+    return tuple(Type.clean(ins[0].layout, value) for value in made)
+
+
+def _pairs(n: int, m: int) -> bool:
+    return n == m > 0
+
+
+RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
+    Op.INIT: (init, lambda n, m: (n, m) == (0, 1)),
+    Op.ZERO: (zero, lambda n, m: (n, m) == (0, 1)),
+    Op.FORWARD: (forward, lambda n, m: n >= 1 and m == 2),
+    Op.LOSS: (loss, lambda n, m: (n, m) == (2, 1)),
+    Op.BACKWARD: (backward, lambda n, m: n >= 2 and m == 1),
+    Op.WGRAD: (wgrad, lambda n, m: n >= 3 and m == n - 2),
+    Op.ACC: (acc, lambda n, m: (n, m) == (1, 1)),
+    Op.ALL_GATHER: (all_gather, _pairs),
+    Op.REDUCE_SCATTER: (reduce_scatter, _pairs),
+    Op.ALL_REDUCE: (all_reduce, _pairs),
+    Op.SLICE: (cut_slice, _pairs),
+    Op.COPY: (copy, _pairs),
+    Op.OPT: (opt, lambda n, m: (n, m) == (3, 2)),
+}
+"""Each op's rule, and whether it takes that many inputs and outputs. FREE has no types: see `fold`."""

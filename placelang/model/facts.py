@@ -1,0 +1,140 @@
+"""Checked access to the arguments of a constructor: names, kinds, ranges and defaults, with errors that help.
+
+A constructor lists its arguments as `Arg`s; `read` turns what a text gave into `Facts` or raises `Refused`, which
+`constructors.build` turns into a `ModelError` value. Not for: what the arguments mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from placelang.model.model import ModelError
+
+LARGEST: Final = 10**9
+"""No single size of a model is larger; past it a number is a slip of the hand."""
+
+
+@attrs.frozen
+class Learned:
+    """`learned(1024)`: a table of 1,024 trained position vectors."""
+
+    length: int
+
+
+class Refused(Exception):
+    """Carries a ModelError from where a fault is found to `constructors.build`; it never leaves this room."""
+
+    def __init__(self, message: str, suggestion: str = "", argument: str = "") -> None:
+        super().__init__(message)
+        self.error = ModelError(message, suggestion, argument)
+
+
+@attrs.frozen
+class Arg:
+    """One argument of a constructor. `kind`: "size" (an integer), "flag", "positions", or the words it may be."""
+
+    kind: str | tuple[str, ...]
+    doc: str
+    default: int | bool | str | Learned | None = None  # None: derived from others, unless `required`
+    required: bool = False
+    least: int = 1
+
+
+def size(doc: str, default: int | None = None, *, required: bool = False, least: int = 1) -> Arg:
+    return Arg("size", doc, default, required, least)
+
+
+def flag(doc: str, default: bool | None = None) -> Arg:
+    return Arg("flag", doc, default)
+
+
+def word(doc: str, *options: str) -> Arg:
+    """One of some words, the first being the default."""
+    return Arg(options, doc, options[0])
+
+
+def hint(unknown: object, known: Iterable[str]) -> str:
+    """What to write in place of an unknown word: the one that was meant, or all of them."""
+    from placelang.diagnostics.suggest import did_you_mean  # imported only when something is wrong
+
+    near = did_you_mean(unknown, known) if isinstance(unknown, str) else None
+    return f"did you mean `{near}`?" if near else "one of " + ", ".join(f"`{k}`" for k in known)
+
+
+@attrs.frozen
+class Facts:
+    """Arguments that passed `read`: every one that the constructor knows is here, None where it is to be derived."""
+
+    values: Mapping[str, object]
+
+    def size(self, name: str, default: int = 0) -> int:
+        value = self.values[name]
+        return value if isinstance(value, int) else default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.values[name]
+        return value if isinstance(value, bool) else default
+
+    def word(self, name: str) -> str:
+        return str(self.values[name])
+
+    def given(self, name: str) -> bool:
+        return self.values[name] is not None
+
+
+def read(constructor: str, args: Mapping[str, Arg], given: Mapping[str, object]) -> Facts:
+    """Check `given` against `args`. Raises Refused at the first fault, unknown names before missing ones."""
+    for name in given:
+        if name not in args:
+            raise Refused(f"`{constructor}` has no argument `{name}`", hint(name, args), name)
+    for name, arg in args.items():
+        if arg.required and name not in given:
+            raise Refused(f"`{constructor}` needs `{name}`: {arg.doc}", f"add `{name} = ...`")
+    return Facts({name: _value(name, arg, given[name]) if name in given else arg.default for name, arg in args.items()})
+
+
+def _value(name: str, arg: Arg, value: object) -> object:
+    if arg.kind == "flag":
+        if isinstance(value, bool):
+            return value
+        raise Refused(f"`{name}` is {_show(value)}, not true or false", f"`{name} = true`", name)
+    if arg.kind == "size":
+        return _integer(name, value, arg.least)
+    if arg.kind == "positions":
+        if isinstance(value, Learned):
+            return Learned(_integer("learned", value.length, 1))
+        if value in ("rope", "alibi", "none"):
+            return value
+        raise Refused(
+            f"`{name}` is {_show(value)}, not a kind of positions", "`rope`, `alibi`, `none` or `learned(1024)`", name
+        )
+    if isinstance(value, str) and value in arg.kind:
+        return value
+    raise Refused(f"`{name}` is {_show(value)}, which is no choice for it", hint(value, arg.kind), name)
+
+
+def _integer(name: str, value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Refused(f"`{name}` is {_show(value)}, not a whole number", f"`{name} = 1024`", name)
+    if not least <= value <= LARGEST:
+        raise Refused(f"`{name}` is {value:,}", f"a whole number from {least:,} to {LARGEST:,}", name)
+    return value
+
+
+def _show(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text if len(text) <= 40 else text[:39] + '…'}`"
+
+
+def divides(small: str, by: int, large: str, of: int) -> None:
+    """Refuse unless `by` divides `of`; the suggestion holds the divisors nearest to `by`."""
+    if of % by:
+        near = sorted((d for d in range(1, min(of, 4096) + 1) if of % d == 0), key=lambda d: abs(d - by))[:3]
+        raise Refused(
+            f"{small} = {by:,} does not divide {large} = {of:,}",
+            f"{small} in {{{', '.join(map(str, sorted(near)))}}}",
+            small,
+        )

@@ -1,0 +1,162 @@
+"""Selectors: which tensors a placement is about. Globs over full names, roles, and placements on an axis.
+
+Not for: what is said of the selected (`compose`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.diagnostics.problems import fault, refuse
+from placelang.diagnostics.suggest import did_you_mean
+from placelang.model.model import ROLES, Model, Stack, Tensor
+from placelang.plan.plan import Selection
+from placelang.plan.scope import Scope
+from placelang.plan.values import Axes, evaluate
+from placelang.syntax import ast
+
+ACROSS = ("block", "tied", "frozen", "trainable")
+"""Roles that lie across the others: a layer, shared storage, what the optimizer leaves or updates."""
+
+_PLACEMENTS = ("replicated", "sharded", "partial")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_MOST = 10_000  # layers a `{a..b}` may span
+
+
+def known_roles() -> tuple[str, ...]:
+    """Every role, with the prefixes that select a subtree: `attn` for `attn.q` to `attn.out`."""
+    heads = (role.split(".")[0] for role in ROLES)
+    return tuple(dict.fromkeys((*ROLES, *heads, *ACROSS)))
+
+
+def typed(selectors: tuple[ast.Selector, ...], scope: Scope) -> tuple[Selection, ...]:
+    """The selections that selectors say. Raises Refused on an unknown role, a bad glob, or a name that is no axis."""
+    return tuple(_typed(s, scope) for s in selectors)
+
+
+def _typed(selector: ast.Selector, scope: Scope) -> Selection:
+    span = selector.span
+    match selector.value:
+        case ast.String(value=pattern):
+            glob(pattern) if _balanced(pattern) else _bad_glob(pattern, selector)
+            return Selection("glob", pattern, span)
+        case ast.Name(text=role):
+            if role in known_roles():
+                return Selection("role", role, span)
+            near = did_you_mean(role, (*known_roles(), *_PLACEMENTS))
+            raise refuse(
+                "E101",
+                f"no role is called `{role}`",
+                span,
+                help=f"did you mean `{near}`?" if near else f"roles: {', '.join(known_roles())}; names go in quotes",
+            )
+        case ast.Call(func=func, args=args):
+            if func.text not in _PLACEMENTS:
+                near = did_you_mean(func.text, _PLACEMENTS)
+                raise refuse(
+                    "E101", f"no selector is called `{func.text}`", span, help=f"did you mean `{near}`?" if near else ""
+                )
+            values = [evaluate(a.value, scope.lookup) for a in args]
+            axes = tuple(n for v in values if isinstance(v, Axes) for n in v.names)
+            if not axes or not all(isinstance(v, Axes) for v in values):
+                raise refuse("E102", f"`{func.text}` selects by axes, as in `{func.text}(tp)`", span)
+            return Selection(func.text, " * ".join(axes), span)
+
+
+def _balanced(pattern: str) -> bool:
+    depth = 0
+    for c in pattern:
+        depth += (c == "{") - (c == "}")
+        if not 0 <= depth <= 1:
+            return False
+    return depth == 0 and bool(pattern)
+
+
+def _bad_glob(pattern: str, selector: ast.Selector) -> None:
+    what = "an empty selector" if not pattern else "braces that do not pair"
+    raise refuse("E110", f"{what} in `{pattern}`", selector.span, help='`"layers.*.attn.{wq,wk}"` or `"layers.{0..3}"`')
+
+
+@cache
+def glob(pattern: str) -> re.Pattern[str]:
+    """A glob as a pattern for full names: `*` one segment, `**` many, `{a,b}`, `{0..3}`; a module selects all below."""
+    parts: list[str] = []
+    i = 0
+    while i < len(pattern):
+        if pattern.startswith("**", i):
+            parts.append(".*")
+            i += 2
+        elif pattern[i] == "*":
+            parts.append(r"[^.]*")
+            i += 1
+        elif pattern[i] == "{":
+            end = pattern.index("}", i)
+            parts.append(f"(?:{'|'.join(_choices(pattern[i + 1 : end]))})")
+            i = end + 1
+        else:
+            parts.append(re.escape(pattern[i]))
+            i += 1
+    return re.compile("".join(parts) + r"(?:\..*)?")
+
+
+def _choices(inside: str) -> Iterator[str]:
+    for choice in inside.split(","):
+        numbers = _RANGE.fullmatch(choice.strip())
+        if numbers and 0 <= int(numbers[2]) - int(numbers[1]) < _MOST:
+            yield from (str(n) for n in range(int(numbers[1]), int(numbers[2]) + 1))
+        else:
+            yield re.escape(choice.strip())
+
+
+def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str], fqn: str) -> bool:
+    """Whether a tensor has a role; `attn.qkv` takes `attn.q` and `attn.kv` too."""
+    if selection == "block":
+        return stack.block
+    if selection == "tied":
+        return tensor.tied is not None or fqn in tied
+    if selection in ("frozen", "trainable"):
+        return selection == "trainable"  # what is frozen is a fact of the job: see `matches`
+    if selection == "attn.qkv":
+        return tensor.role in ("attn.qkv", "attn.q", "attn.kv")
+    return tensor.role == selection or tensor.role.startswith(f"{selection}.")
+
+
+def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = ()) -> frozenset[str]:
+    """The full names of the tensors that a selection hits; of a role, the first layer of a run stands for all."""
+    tied = frozenset(t.tied for s in model.stacks for t in s.tensors if t.tied)
+    found: set[str] = set()
+    for stack in model.stacks:
+        for tensor in stack.tensors:
+            for layer in range(stack.count) if selection.kind == "glob" else (0,):
+                fqn = stack.fqn(tensor, layer)
+                if selection.kind == "glob":
+                    hit = glob(selection.value).fullmatch(fqn) is not None
+                elif selection.value in ("frozen", "trainable"):
+                    is_frozen = any(glob(pattern).fullmatch(fqn) for pattern in frozen)
+                    hit = is_frozen == (selection.value == "frozen")
+                else:
+                    hit = has_role(selection.value, tensor, stack, tied, fqn)
+                if hit:
+                    found.add(fqn)
+    return frozenset(found)
+
+
+def check_match(selection: Selection, model: Model, frozen: tuple[str, ...]) -> Diagnostic | None:
+    """A glob that selects nothing is an error; a role that the model lacks is a note: one text serves many models."""
+    if selection.kind not in ("glob", "role") or matches(selection, model, frozen):
+        return None
+    if selection.kind == "role":
+        return fault("N101", f"{model.name} has no `{selection.value}`", selection.span)
+    names = [fqn for fqn, _ in model.named()]
+    modules = dict.fromkeys(n.rsplit(".", depth)[0] for n in names for depth in (1, 2))
+    near = did_you_mean(selection.value, (*names, *modules)) if not set(selection.value) & set("*{") else None
+    sample = ", ".join(f"`{n}`" for n in names[:3])
+    return fault(
+        "E110",
+        f'`"{selection.value}"` matches no parameter of {model.name}',
+        selection.span,
+        help=f'did you mean `"{near}"`?' if near else f"its names begin {sample}",
+    )

@@ -1,0 +1,112 @@
+"""The simulated ranks: their memories, the data of each step, and what is metered while events run.
+
+Not for: the events' meaning (`ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+import numpy as np
+
+from placelang.program.event import Buf
+from placelang.program.program import Group, Program
+from placelang.simulate.arrays import ACTIVATION_DIMS, Array, NoDenotation, Ranks, Value, draw, piece
+from placelang.simulate.meter import Meter
+from placelang.simulate.units import SEQ, WIDTH
+
+ACTIVATIONS = frozenset({"x", "dx", "stash", "tokens", "targets"})
+"""Kinds of buffers that hold activations and data, not the tensors of a group."""
+
+
+@attrs.frozen
+class Source:
+    """The tokens that one data shard has of one microbatch: those that each of `ranks` reads."""
+
+    microbatch: int
+    rows: tuple[int, ...]  # of the microbatch, in batch order
+    ranks: tuple[int, ...]
+
+
+@attrs.define
+class Machine:
+    """`batch`: rows of one microbatch of the whole job. `only`: the tokens whose loss counts (none: all)."""
+
+    program: Program
+    seed: int
+    batch: int
+    only: Source | None = None
+    step: int = 0
+    ranks: Ranks = attrs.field(init=False)
+    groups: Mapping[str, Group] = attrs.field(init=False)
+    memory: list[dict[Buf, Value]] = attrs.field(init=False)
+    meter: Meter = attrs.field(init=False)
+    read: dict[tuple[int, Buf], Value] = attrs.field(factory=dict)  # the gradient that each rank's optimizer read
+
+    def __attrs_post_init__(self) -> None:
+        self.ranks = Ranks.of(self.program.mesh)
+        self.groups = {g.name: g for g in self.program.groups}
+        self.memory = [{} for _ in range(self.ranks.count)]
+        self.meter = Meter(self.program)
+
+    # --- memory ------------------------------------------------------------------------------------------------------
+
+    def get(self, rank: int, buf: Buf) -> Value:
+        try:
+            return self.memory[rank][buf]
+        except KeyError:
+            raise NoDenotation(f"rank {rank} has no {buf}") from None
+
+    def activation(self, rank: int, buf: Buf) -> Array:
+        value = self.get(rank, buf)
+        if set(value) != {""}:
+            raise NoDenotation(f"{buf} is read as one activation and holds {sorted(value)}")
+        return value[""]
+
+    def put(self, rank: int, buf: Buf, value: Value) -> None:
+        self.memory[rank][buf] = value
+
+    def dims(self, buf: Buf, tensor: str) -> Sequence[str]:
+        """The names of the dims of one array of a buffer."""
+        if buf.kind in ACTIVATIONS or buf.of not in self.groups:
+            return ACTIVATION_DIMS
+        return next((t.dims for t in self.groups[buf.of].tensors if t.name == tensor), ())
+
+    # --- data --------------------------------------------------------------------------------------------------------
+
+    def weights(self, microbatch: int) -> Array:
+        """How much each token counts in the loss: unequal, as masks and packed documents make it."""
+        return np.exp(draw(("weight", self.seed, self.step, microbatch), (self.batch, SEQ)) / 2)
+
+    @property
+    def total(self) -> float:
+        """W: the tokens of the whole batch, whatever part of them counts."""
+        return float(sum(self.weights(m).sum() for m in range(self.program.train.microbatches)))
+
+    def load(self) -> None:
+        """The data loader: every rank's part of every microbatch of this step."""
+        for m in range(self.program.train.microbatches):
+            tokens = draw(("tokens", self.seed, self.step, m), (self.batch, SEQ, WIDTH))
+            target = draw(("target", self.seed, self.step, m), (self.batch, SEQ, WIDTH))
+            weight = self.weights(m)
+            if self.only is not None:
+                counts = np.isin(np.arange(self.batch), self.only.rows) & (m == self.only.microbatch)
+                weight = weight * counts[:, None]
+            for rank in range(self.ranks.count):
+                self.put(rank, Buf("tokens", "data", (m,)), {"": self._share(tokens, rank)})
+                targets = {"target": self._share(target, rank), "weight": self._share(weight, rank)}
+                self.put(rank, Buf("targets", "data", (m,)), targets)
+
+    def _share(self, array: Array, rank: int) -> Array:
+        return piece(array, self.program.tokens, self.ranks, rank, ACTIVATION_DIMS)
+
+    def sources(self) -> list[Source]:
+        """Every contribution to a gradient: a microbatch and the tokens that some rank reads of it."""
+        index = np.repeat(np.arange(self.batch, dtype=np.float64)[:, None], SEQ, axis=1)
+        held: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.ranks.count):
+            rows = tuple(int(r) for r in np.unique(self._share(index, rank)))
+            held.setdefault(rows, []).append(rank)
+        microbatches = range(self.program.train.microbatches)
+        return [Source(m, rows, tuple(ranks)) for m in microbatches for rows, ranks in held.items()]

@@ -1,0 +1,262 @@
+"""The meaning of each event on the arrays of every rank, literally: what is missing or does not fit has no denotation.
+
+Every rank runs every event. Values are never changed in place, so a copy may share its arrays. Source of the list:
+`program.event`. Not for: whether a program is right (`compare`, and the checker by its own ways).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from placelang.program.event import Buf, Event, Label, Op
+from placelang.simulate.arrays import Array, NoDenotation, Value, cut, dim_index, draw, join, piece, same_shape
+from placelang.simulate.machine import ACTIVATIONS, Machine
+from placelang.simulate.meter import padded
+from placelang.simulate.optimizers import update
+from placelang.simulate.units import backward, forward, loss_gradient, wgrad
+
+PARAMETERS = frozenset({"w", "master", "s", "view"})
+"""Kinds of buffers that INIT fills with the parameters; `o` gets the empty moments."""
+
+
+def execute(m: Machine, event: Event) -> None:
+    """Run one event on every rank; raises NoDenotation."""
+    _OPS[event.op](m, event)
+    m.meter.ran(event, {b: m.memory[0][b] for b in event.outs if b.kind not in ACTIVATIONS and b.of in m.groups})
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+def _init(m: Machine, event: Event) -> None:
+    _operands(event, 0, 1)
+    (out,) = event.outs
+    whole = _leaf(m, out)
+    for rank in range(m.ranks.count):
+        m.put(rank, out, {k: _share(m, event, out, k, v, rank) for k, v in whole.items()})
+
+
+def _leaf(m: Machine, buf: Buf) -> Value:
+    """The initial value of a state, whole: of parameters, drawn by logical index; of moments, zero."""
+    tensors = _group(m, buf)
+    if buf.kind == "o":
+        return {name: np.zeros((*shape, m.program.train.moments)) for name, shape in tensors.items()}
+    if buf.kind in PARAMETERS:
+        index = [i for i in buf.index if isinstance(i, int)]
+        return {name: draw(("theta", m.seed, buf.of, *index, name), shape) for name, shape in tensors.items()}
+    raise NoDenotation(f"nothing says what {buf} starts as")
+
+
+def _zero(m: Machine, event: Event) -> None:
+    _operands(event, 0, 1)
+    (out,) = event.outs
+    whole = {name: np.zeros(shape) for name, shape in _group(m, out).items()}
+    for rank in range(m.ranks.count):
+        m.put(rank, out, {k: _share(m, event, out, k, v, rank) for k, v in whole.items()})
+
+
+def _group(m: Machine, buf: Buf) -> Mapping[str, tuple[int, ...]]:
+    if buf.of not in m.groups:
+        raise NoDenotation(f"{buf} belongs to no group of parameters")
+    return {t.name: t.shape for t in m.groups[buf.of].tensors}
+
+
+def _share(m: Machine, event: Event, buf: Buf, tensor: str, array: Array, rank: int) -> Array:
+    return piece(array, event.layout, m.ranks, rank, m.dims(buf, tensor))
+
+
+# --- compute ---------------------------------------------------------------------------------------------------------
+
+
+def _views(m: Machine, rank: int, bufs: Sequence[Buf]) -> dict[str, Value]:
+    if len({b.of for b in bufs}) != len(bufs) or any(b.of not in m.groups for b in bufs):
+        raise NoDenotation(f"compute reads {', '.join(map(str, bufs))} as the parameters of groups")
+    return {b.of: m.get(rank, b) for b in bufs}
+
+
+def _operands(event: Event, ins: int, outs: int, *, more: bool = False) -> None:
+    """An event has as many operands as it takes; `more`: and the views that it reads."""
+    if len(event.ins) < ins or len(event.outs) != outs or (len(event.ins) > ins and not more):
+        raise NoDenotation(f"{event.op.value} has {len(event.ins)} inputs and {len(event.outs)} outputs")
+
+
+def _forward(m: Machine, event: Event) -> None:
+    _operands(event, 1, 2, more=True)
+    for rank in range(m.ranks.count):
+        x = m.activation(rank, event.ins[0])
+        y, stash = forward(event.site, m.groups, x, _views(m, rank, event.ins[1:]))
+        m.put(rank, event.outs[0], {"": y})
+        m.put(rank, event.outs[1], stash)
+
+
+def _loss(m: Machine, event: Event) -> None:
+    _operands(event, 2, 1)
+    for rank in range(m.ranks.count):
+        data = m.get(rank, event.ins[1])
+        if set(data) != {"target", "weight"}:
+            raise NoDenotation(f"the loss reads {event.ins[1]} as targets")
+        dy = loss_gradient(m.activation(rank, event.ins[0]), data["target"], data["weight"], m.total)
+        m.put(rank, event.outs[0], {"": dy})
+
+
+def _backward(m: Machine, event: Event) -> None:
+    _operands(event, 2, 1, more=True)
+    for rank in range(m.ranks.count):
+        dy, stash, views = _backward_operands(m, event, rank)
+        m.put(rank, event.outs[0], {"": backward(event.site, m.groups, dy, stash, views)})
+
+
+def _wgrad(m: Machine, event: Event) -> None:
+    _operands(event, 2, len(event.ins) - 2, more=True)
+    for rank in range(m.ranks.count):
+        dy, stash, views = _backward_operands(m, event, rank)
+        grads = wgrad(event.site, m.groups, dy, stash, views)
+        for view, out in zip(event.ins[2:], event.outs, strict=True):
+            m.put(rank, out, grads[view.of])
+
+
+def _backward_operands(m: Machine, event: Event, rank: int) -> tuple[Array, Value, dict[str, Value]]:
+    stash = m.get(rank, event.ins[1])
+    if event.ins[1].kind != "stash":
+        raise NoDenotation(f"backward of {event.site} reads {event.ins[1]} as its stash")
+    return m.activation(rank, event.ins[0]), stash, _views(m, rank, event.ins[2:])
+
+
+# --- moving and adding -----------------------------------------------------------------------------------------------
+
+
+def _pairs(event: Event) -> Iterator[tuple[Buf, Buf]]:
+    if len(event.ins) != len(event.outs) or not event.ins:
+        raise NoDenotation(f"{event.op.value} has {len(event.ins)} inputs and {len(event.outs)} outputs")
+    yield from zip(event.ins, event.outs, strict=True)
+
+
+def _label(event: Event) -> Label:
+    if event.label is None:
+        raise NoDenotation(f"{event.op.value} names no dim")
+    return event.label
+
+
+def _acc(m: Machine, event: Event) -> None:
+    for rank in range(m.ranks.count):
+        for source, target in _pairs(event):
+            summand, total = m.get(rank, source), m.get(rank, target)
+            same_shape(f"adding {source} to {target}", total, summand)
+            m.put(rank, target, {k: total[k] + summand[k] for k in total})
+
+
+def _copy(m: Machine, event: Event) -> None:
+    for rank in range(m.ranks.count):
+        for value, target in [(m.get(rank, source), target) for source, target in _pairs(event)]:
+            m.put(rank, target, value)
+
+
+def _free(m: Machine, event: Event) -> None:
+    for memory in m.memory:
+        for buf in event.ins:
+            memory.pop(buf, None)
+
+
+def _slice(m: Machine, event: Event) -> None:
+    for source, target in _pairs(event):
+        for rank in range(m.ranks.count):
+            m.put(rank, target, _cut(m, event, source, m.get(rank, source), rank))
+
+
+def _cut(m: Machine, event: Event, buf: Buf, value: Value, rank: int) -> Value:
+    """The shard of `rank` in the event's group, cut by one axis after the other, outer first."""
+    label = _label(event)
+    return {k: _cut_array(m, event.axes, label, a, m.dims(buf, k), rank) for k, a in value.items()}
+
+
+def _cut_array(m: Machine, axes: Sequence[str], label: Label, array: Array, dims: Sequence[str], rank: int) -> Array:
+    for axis in axes:
+        array = cut(array, label, m.ranks.size(axis), m.ranks.coordinate(rank, axis), dims)
+    return array
+
+
+def _all_gather(m: Machine, event: Event) -> None:
+    label = _label(event)
+    moved = 0
+    for source, target in _pairs(event):
+        made: dict[int, Value] = {}
+        largest = 0
+        for group in m.ranks.groups(event.axes):
+            values = [m.get(rank, source) for rank in group]
+            if len({tuple(v) for v in values}) > 1:
+                raise NoDenotation(f"ranks {group} gather different tensors of {source}")
+            whole = {k: _joined(m, label, source, k, [v[k] for v in values]) for k in values[0]}
+            made.update(dict.fromkeys(group, whole))
+            if len(group) > 1:
+                largest = max(largest, len(group) * max(sum(a.size for a in v.values()) for v in values))
+        moved += largest
+        for rank, value in made.items():
+            m.put(rank, target, value)
+    _count(m, event, moved)
+
+
+def _joined(m: Machine, label: Label, buf: Buf, tensor: str, parts: Sequence[Array]) -> Array:
+    return join(parts, dim_index(label.dim, m.dims(buf, tensor), parts[0].ndim), label.partition)
+
+
+def _reduce(m: Machine, event: Event) -> None:
+    """all_reduce and reduce_scatter: the sum (or mean) over the group, whole or each rank its shard."""
+    scatter = event.op is Op.REDUCE_SCATTER
+    moved = 0
+    for source, target in _pairs(event):
+        made: dict[int, Value] = {}
+        largest = 0
+        for group in m.ranks.groups(event.axes):
+            values = [m.get(rank, source) for rank in group]
+            same_shape(f"reducing {source} over {', '.join(event.axes)}", *values)
+            scale = len(group) if event.mean else 1
+            total = {k: sum((v[k] for v in values[1:]), values[0][k]) / scale for k in values[0]}
+            for rank in group:
+                made[rank] = _cut(m, event, source, total, rank) if scatter else total
+            if len(group) > 1:
+                dims = {k: m.dims(source, k) for k in total}
+                largest = max(largest, padded(total, _label(event).dim if scatter else None, len(group), dims))
+        moved += largest
+        for rank, value in made.items():
+            m.put(rank, target, value)
+    _count(m, event, moved)
+
+
+def _count(m: Machine, event: Event, elements: int) -> None:
+    if elements:
+        m.meter.moved(event, elements)
+
+
+# --- the update ------------------------------------------------------------------------------------------------------
+
+
+def _opt(m: Machine, event: Event) -> None:
+    _operands(event, 3, 2)
+    for rank in range(m.ranks.count):
+        theta, grad, state = (m.get(rank, b) for b in event.ins)
+        if not set(theta) == set(grad) == set(state):
+            raise NoDenotation(f"the optimizer joins {', '.join(map(str, event.ins))}: other tensors")
+        m.read.setdefault((rank, event.ins[0]), grad)
+        new = {k: update(m.program.train.optimizer, theta[k], grad[k], state[k], m.step) for k in theta}
+        m.put(rank, event.outs[0], {k: v[0] for k, v in new.items()})
+        m.put(rank, event.outs[1], {k: v[1] for k, v in new.items()})
+
+
+_OPS: Mapping[Op, Callable[[Machine, Event], None]] = {
+    Op.INIT: _init,
+    Op.ZERO: _zero,
+    Op.FORWARD: _forward,
+    Op.LOSS: _loss,
+    Op.BACKWARD: _backward,
+    Op.WGRAD: _wgrad,
+    Op.ACC: _acc,
+    Op.ALL_GATHER: _all_gather,
+    Op.REDUCE_SCATTER: _reduce,
+    Op.ALL_REDUCE: _reduce,
+    Op.SLICE: _slice,
+    Op.COPY: _copy,
+    Op.OPT: _opt,
+    Op.FREE: _free,
+}

@@ -1,0 +1,1 @@
+"""Text to AST and back: reader, parser, formatter. Knows no meaning."""

@@ -1,0 +1,159 @@
+"""`place cost`: memory per device by state and traffic by axis, formula beside number, within 80 columns.
+
+Not for: the formulas (`cost` the room) or how numbers and formulas are written (`cost.format`, `cost.render`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placelang.api import Strategy, no_model
+from placelang.cost.cost import Cost, as_json
+from placelang.cost.expr import BYTES, Clause, Expr, bytes_text, constant, count_text, symbols, text, total
+from placelang.cost.traffic import Traffic
+from placelang.diagnostics import render
+from placelang.tools import inputs
+from placelang.tools.screen import WIDTH, Screen, columns, folded
+
+_UNKNOWN = "?"
+_HOW = {"s": "seq=1024", "b": "micro_batch=1"}  # symbols whose fact has another name
+NOTHING: Mapping[str, Any] = {"memory": None, "comm": None, "time": None, "assumptions": [], "formulas": {}}
+
+
+def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) -> bool:
+    """Cost a file and say so; whether it was sound and has a cost."""
+    strategy = inputs.strategy(file, sets, model)
+    diagnostics = strategy.diagnostics
+    needs_model = strategy.ok and strategy.plan is not None and strategy.plan.model is None
+    if needs_model:
+        diagnostics = (*diagnostics, no_model())
+    ok = strategy.ok and not needs_model
+    known = strategy.cost() if ok else None
+    screen.answer(
+        {
+            "file": file,
+            "ok": ok,
+            "verdict": strategy.verdict.value,
+            "diagnostics": render.json_value(diagnostics),
+            "unknown": sorted(hint.partition("=")[0] for hint in _hints(known)) if known else [],
+            **(as_json(known) if known else NOTHING),
+        }
+    )
+    screen.show(diagnostics)
+    if known is not None:
+        for row in table(screen, strategy, known):
+            screen.out(row)
+    return ok
+
+
+def table(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
+    """The whole answer, at most 80 columns wide."""
+    clauses: dict[str, Clause] = {}
+    rows = [*_title(screen, strategy), "", *_memory(screen, cost, clauses), "", *_traffic(screen, cost, clauses)]
+    rows += ["", screen.paint("strong", "where")]
+    for clause in clauses.values():
+        if clause.name not in cost.by_state:
+            rows += folded(f"{clause.name} = {clause.body}" + (f" ({clause.doc})" if clause.doc else ""), "  ", "      ")
+    rows += folded(", ".join(_sizes(cost)), "  ", "      ")
+    rows += ["", screen.paint("strong", "assumed")]
+    for assumption in cost.assumptions:
+        rows += folded(f"{assumption.name}: {assumption.text}", "  ", "      ")
+    if hints := _hints(cost):
+        rows += ["", *folded(f"{_UNKNOWN} needs sizes that are not given: {' '.join(f'--set {h}' for h in hints)}", "", "  ")]
+    return rows
+
+
+def _title(screen: Screen, strategy: Strategy) -> list[str]:
+    model = strategy.model
+    axes = strategy.plan.mesh.axes if strategy.plan else ()
+    mesh = ", ".join(f"{a.name} = {a.size or _UNKNOWN}" for a in axes) or "one device"
+    return [screen.paint("strong", f"{model.name}, {count_text(model.params)} parameters, over {mesh}")]
+
+
+def _memory(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str]:
+    parts: list[tuple[str, Expr | None]] = [*cost.by_state.items(), ("peak", cost.memory.peak)]
+    numbers = [(name, _bytes(cost, expr), expr) for name, expr in parts if expr is None or cost.number(expr) != 0]
+    head = ("memory of a device", "", "formula")
+    names = max(len(name) for name, *_ in numbers)
+    sizes = max(len(number) for _, number, _ in numbers)
+    rows = [screen.paint("strong", f"{head[0]:<{names + sizes + 4}}  {head[2]}")]
+    for name, number, expr in numbers:
+        before = f"  {name:<{names}}  {number:>{sizes}}  "
+        formula = "the model does not say what its layers keep" if expr is None else _formula(expr, clauses)
+        rows += folded(formula, before, " " * (len(before) + 2))
+    return rows
+
+
+def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str]:
+    if not cost.traffic:
+        return ["traffic of a step: none"]
+    rows: list[str] = []
+    for axes in cost.axes:
+        moved = cost.on(axes)
+        table = [("phase", "collective", "count", "bytes", "on the wire")]
+        table += [
+            (t.phase, f"{t.kind} {t.dtype}", _count(cost, t.count), _bytes(cost, t.alg), _bytes(cost, t.wire)) for t in moved
+        ]
+        table.append(("all", "", _count(cost, total(t.count for t in moved)), *(_sum(cost, moved, c) for c in ("alg", "wire"))))
+        head, *lines = columns(table, right=(2, 3, 4))
+        rows += [screen.paint("strong", f"traffic of a step over {' * '.join(axes)}"), screen.paint("dim", head)]
+        for line, t in zip(lines, moved, strict=False):
+            formula = _formula(t.alg, clauses)
+            if len(line) + 2 + len(formula) <= WIDTH:
+                rows.append(f"{line}  {formula}")
+            else:
+                rows += [line, *folded(formula, "      = ", "        ")]
+        rows += lines[len(moved) :]
+    rows += folded("bytes: gathered, scattered or reduced, an all_reduce counted twice; on the wire: what one rank sends in a ring, (n - 1)/n of that", "  ", "  ")  # fmt: skip
+    return rows
+
+
+def _sum(cost: Cost, moved: Iterable[Traffic], convention: str) -> str:
+    return _bytes(cost, total((constant(0, BYTES), *(getattr(t, convention) for t in moved))))
+
+
+def _bytes(cost: Cost, expr: Expr | None) -> str:
+    number = cost.number(expr)
+    return _UNKNOWN if number is None else bytes_text(number)
+
+
+def _count(cost: Cost, expr: Expr) -> str:
+    number = cost.number(expr)
+    return _UNKNOWN if number is None else count_text(number)
+
+
+def _formula(expr: Expr, clauses: dict[str, Clause]) -> str:
+    """The formula; the names in it go to `clauses`, under another name where one already means something else."""
+    formula = text(expr)
+    body, where = formula.body, list(formula.where)
+    for i, clause in enumerate(where):
+        name = clause.name
+        while name in clauses and clauses[name].body != where[i].body:
+            name += "'"
+        if name != clause.name:
+            word = re.compile(rf"(?<!\w){re.escape(clause.name)}(?!\w)")
+            body = word.sub(name, body)
+            where = [Clause(c.name, word.sub(name, c.body), c.doc) for c in where]
+        clauses.setdefault(name, Clause(name, where[i].body, clause.doc))
+    return body
+
+
+def _shown(cost: Cost) -> list[Expr]:
+    """Every expression of the answer."""
+    states = [expr for expr in (*cost.by_state.values(), cost.memory.peak) if expr is not None]
+    return [*states, *(t.wire for t in cost.traffic), *(t.count for t in cost.traffic)]
+
+
+def _sizes(cost: Cost) -> list[str]:
+    """The symbols in the formulas, with their values and what they stand for."""
+    found = {s.name: s for s in symbols(*_shown(cost))}
+    docs = {name: f" ({s.doc})" if len(name) == 1 and s.doc else "" for name, s in found.items()}
+    return [f"{name} = {cost.values.get(name, _UNKNOWN)}{docs[name]}" for name in found]
+
+
+def _hints(cost: Cost) -> list[str]:
+    """How to give each size that a number still needs: what follows `--set`."""
+    names = {name for expr in _shown(cost) for name in cost.unknown(expr)}
+    return sorted(_HOW.get(name, f"{name}=8") for name in names)

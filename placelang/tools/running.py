@@ -1,0 +1,118 @@
+"""What `place run` and `place verify` share: a strategy, a model and a number of processes, or why there is no run.
+
+Not for: running (`backend.run`) or a user's own loop (`Strategy.parallelize`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from placelang.api import Strategy, find_model
+from placelang.backend import probe
+from placelang.backend.errors import BackendError
+from placelang.diagnostics import render
+from placelang.diagnostics.diagnostic import Diagnostic, Verdict
+from placelang.model.model import Model
+from placelang.plan.plan import Plan
+from placelang.tools import inputs
+from placelang.tools.screen import Screen
+
+TRAINED = "nano_gpt"  # when neither text nor command names a model: small enough for any machine
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Ready:
+    """Everything that a run needs. `default_model`: nobody named it. `forced`: the text was refused."""
+
+    strategy: Strategy
+    plan: Plan
+    model: Model
+    nproc: int
+    source: bytes | None = attrs.field(repr=False, default=None)
+    default_model: bool = False
+    forced: bool = False
+
+    @property
+    def head(self) -> str:
+        """One line: what is about to run."""
+        many = "one process" if self.nproc == 1 else f"{self.nproc} processes"
+        chosen = " (no model is named)" if self.default_model else ""
+        return f"{self.model.name}, {self.model.params:,} parameters{chosen}, on {many}"
+
+
+def ready(
+    file: str,
+    sets: Mapping[str, str],
+    model: str | None,
+    *,
+    nproc: int | None,
+    text: str | None,
+    force: bool = False,
+) -> Ready | tuple[Diagnostic, ...]:
+    """What is to run, or every reason why it cannot."""
+    strategy = inputs.strategy(file, sets, model)
+    plan = strategy.plan
+    if plan is None or not (strategy.ok or (force and strategy.verdict is Verdict.UNSOUND)):
+        return strategy.diagnostics
+    if (absent := probe.missing()) is not None:
+        return (absent,)
+    found = plan.model or find_model(TRAINED)
+    assert isinstance(found, Model), found
+    many = _processes(plan, nproc)
+    if isinstance(many, Diagnostic):
+        return (many,)
+    source = None if text is None else _bytes(text)
+    if isinstance(source, Diagnostic):
+        return (source,)
+    return Ready(strategy, plan, found, many, source, default_model=plan.model is None, forced=not strategy.ok)
+
+
+def _processes(plan: Plan, nproc: int | None) -> int | Diagnostic:
+    launched = os.environ.get("WORLD_SIZE", "")
+    if nproc is None and launched.isdigit():
+        return int(launched)
+    if nproc is not None:
+        return nproc
+    if (world := plan.mesh.world) is not None:
+        return world
+    open_ = [axis.name for axis in plan.mesh.axes if axis.size is None]
+    names = ", ".join(f"`{name}`" for name in open_)
+    help = "`--nproc 2`" if len(open_) == 1 else " ".join(f"`--set {name}=2`" for name in open_)
+    return Diagnostic("E121", f"the number of processes is not known: no line gives a size of {names}", help=help)
+
+
+def _bytes(text: str) -> bytes | Diagnostic:
+    try:
+        with open(text, "rb") as file:
+            return file.read()
+    except OSError as error:
+        return Diagnostic("E002", f"`{text}` cannot be read: {error.strerror or error}")
+
+
+def attempt(screen: Screen, work: Callable[[], T]) -> T | tuple[Diagnostic, ...]:
+    """What `work` gives, or why the backend could not. With PLACE_DEBUG also the traceback of the rank that failed."""
+    try:
+        return work()
+    except BackendError as error:
+        if error.trace and os.environ.get("PLACE_DEBUG"):
+            screen.err(error.trace)
+        return (error.diagnostic,)
+
+
+def refuse(screen: Screen, file: str, diagnostics: tuple[Diagnostic, ...], nothing: Mapping[str, Any]) -> bool:
+    """Say why nothing ran."""
+    screen.answer({"file": file, "ok": False, "diagnostics": render.json_value(diagnostics), **nothing})
+    screen.show(diagnostics)
+    return False
+
+
+def of_this_rank(screen: Screen) -> Screen:
+    """Under a launcher every rank runs the command; rank 0 speaks."""
+    return attrs.evolve(screen, silent=os.environ.get("RANK", "0") != "0")
+

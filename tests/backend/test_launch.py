@@ -1,0 +1,180 @@
+"""Ranks as processes: results, failures with names, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from placelang.backend.errors import BackendError, unsupported
+from placelang.backend.launch import Rank, launch
+
+
+def add(rank: Rank, start: float) -> float:
+    total = torch.full((1,), start + rank.rank)
+    dist.all_reduce(total)
+    rank.report(f"from {rank.rank}")
+    return float(total)
+
+
+def raise_one(rank: Rank) -> None:
+    if rank.rank == 1:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise ValueError("a useful message") from error
+    dist.all_reduce(torch.ones(1))
+
+
+def raise_diagnostic(rank: Rank) -> None:
+    if rank.rank == 1:
+        raise unsupported("what nobody can do", "this instead")
+    dist.barrier()
+
+
+def kill_one(rank: Rank) -> None:
+    dist.barrier()
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(1))
+
+
+def exit_one(rank: Rank) -> None:
+    if rank.rank == 1:
+        os._exit(7)
+    dist.all_reduce(torch.ones(1))
+
+
+def hang_one(rank: Rank) -> None:
+    if rank.rank == 1:
+        time.sleep(600)
+    dist.all_reduce(torch.ones(1))
+
+
+def hang_all(rank: Rank) -> None:
+    time.sleep(600)
+
+
+def test_results_come_in_the_order_of_ranks_and_reports_of_rank_0_on_the_way() -> None:
+    heard: list[object] = []
+    assert launch(add, 3, 1.0, on_report=heard.append) == [6.0, 6.0, 6.0]
+    assert heard == ["from 0"]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (raise_one, "rank 1 failed: KeyError: 'inner'"),
+        (kill_one, "rank 1 was killed by SIGKILL"),
+        (exit_one, "rank 1 ended with exit code 7"),
+    ],
+)
+def test_the_rank_at_fault_is_named(function: object, words: str) -> None:
+    begin = time.monotonic()
+    with pytest.raises(BackendError) as error:
+        launch(function, 3, limit=60)  # type: ignore[arg-type]
+    assert error.value.diagnostic.code == "E504"
+    assert error.value.rank == 1
+    assert words in error.value.diagnostic.message
+    assert "Traceback" not in str(error.value)
+    assert time.monotonic() - begin < 50
+    if function is raise_one:
+        assert "a useful message" in error.value.trace
+
+
+def test_a_diagnostic_of_a_rank_arrives_as_it_is() -> None:
+    with pytest.raises(BackendError) as error:
+        launch(raise_diagnostic, 2, limit=60)
+    assert error.value.diagnostic.code == "E501"
+    assert error.value.diagnostic.help == "this instead"
+
+
+def test_a_hung_rank_ends_the_job_and_is_named() -> None:
+    with pytest.raises(BackendError) as error:
+        launch(hang_one, 2, stall=2, limit=60)
+    assert error.value.rank == 1
+    assert "rank 1 does not answer" in error.value.diagnostic.message
+
+
+def test_the_whole_job_may_be_bounded() -> None:
+    with pytest.raises(BackendError, match="longer than it may"):
+        launch(hang_all, 2, limit=1)
+
+
+def test_standard_output_stays_clean(capfd: pytest.CaptureFixture[str]) -> None:
+    launch(add, 2, 0.0)
+    assert capfd.readouterr().out == ""
+
+
+SCRIPT = """
+    import sys, time
+    from placelang.backend.launch import launch
+
+    def talk(rank):
+        import os
+        print("on standard error", flush=True)
+        rank.report(os.getpid())
+        time.sleep(600)
+
+    if __name__ == "__main__":
+        launch(talk, 1, on_report=lambda pid: print(pid, flush=True))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_ranks_do_not_outlive_their_caller(sent: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.send_signal(sent)
+        process.wait(30)
+    end = time.monotonic() + 30
+    while time.monotonic() < end and _alive(child):
+        time.sleep(0.05)
+    assert not _alive(child)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+LAUNCHED = """
+    import sys
+    import torch
+    from tests.backend.plans import plan, tiny
+    from placelang.backend.errors import BackendError
+    from placelang.backend.run import run
+
+    try:
+        result = run(plan("zero3", 2), tiny(), int(sys.argv[1]), 2)
+        print("DIGEST", result.digest)
+    except BackendError as error:
+        print("REFUSED", error)
+"""
+
+
+def test_under_torchrun_nothing_is_started(tmp_path: Path) -> None:
+    script = tmp_path / "launched.py"
+    script.write_text(textwrap.dedent(LAUNCHED))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, "2"], capture_output=True, text=True, timeout=120, env=environment, check=False)
+    digests = [line for line in done.stdout.splitlines() if line.startswith("DIGEST")]
+    assert len(digests) == 2, done.stderr
+    assert len(set(digests)) == 1

@@ -1,0 +1,285 @@
+"""Programs with one to three events of a sound program changed: what no text denotes, and a checker must judge.
+
+Half of them change the program as it is written, loops and all; half one event of the unrolled program. Not for: whole
+strategies (`families`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from random import Random
+
+import attrs
+
+from placelang.plan.dtypes import PRECISIONS
+from placelang.plan.mesh import Mesh
+from placelang.plan.plan import Plan
+from placelang.plan.steps import Keep, When
+from placelang.program.event import Buf, Event, Label, Op
+from placelang.program.program import Item, Program, Rep, flatten
+from tests.simulate.strategies import both, ddp, deep, hsdp, mesh, tiny, zero1, zero2, zero3
+
+Path = tuple[int, ...]
+
+
+@attrs.frozen
+class Mutant:
+    """`original` is the sound program of `plan`; `said` tells what was changed."""
+
+    program: Program
+    original: Program
+    reference: Program
+    plan: Plan
+    said: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.plan.mesh.names}{[a.size for a in self.plan.mesh.axes]} {'; '.join(self.said)}"
+
+
+@cache
+def bases() -> tuple[tuple[Plan, Program, Program], ...]:
+    """Sound strategies with their programs and references: flat meshes and two axes, tied and not, deep and shallow."""
+    each = When.MICROBATCH
+    small: tuple[Mesh, ...] = (mesh(dp=2), mesh(dp=3), mesh(a=2, b=2))
+    plans = [make(m) for m in small for make in (ddp, zero1, zero2, zero3)]
+    plans += [hsdp(mesh(a=2, b=2)), hsdp(mesh(a=2, b=3), each), hsdp(mesh(a=1, b=2))]
+    plans += [zero3(mesh(dp=2), Keep.STEP), zero3(mesh(dp=2), Keep.MICROBATCH, each), ddp(mesh(dp=2), each)]
+    plans += [zero1(mesh(dp=2), precision=PRECISIONS["bf16"]), zero3(mesh(dp=3), precision=PRECISIONS["bf16"])]
+    plans += [
+        zero2(mesh(dp=2), each, optimizer="sgd_momentum"),
+        zero3(mesh(dp=2), optimizer="sgd_momentum", microbatches=1),
+    ]
+    made = [(p, *both(p, model)) for p in plans for model in (tiny(), tiny(tied=False))]
+    long = [ddp(mesh(dp=2), microbatches=4), zero3(mesh(dp=2), microbatches=5), zero2(mesh(dp=2), each, microbatches=4)]
+    return (*made, *((p, *both(p, deep())) for p in long))
+
+
+def mutant(random: Random, unrolled: bool) -> Mutant:
+    """A sound program with one to three changes."""
+    plan, original, reference = random.choice(bases())
+    program = attrs.evolve(original, body=tuple(flatten(original))) if unrolled else original
+    said: list[str] = []
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        program = _change(program, random, said)
+    return Mutant(program, original, reference, plan, tuple(said))
+
+
+def reason(subject: object) -> str | None:
+    """Why a mutant that is refused is equal all the same; None of what nobody has explained."""
+    assert isinstance(subject, Mutant)
+    sizes = {a.name: a.size for a in subject.plan.mesh.axes}
+    for new, old in zip(subject.program.setup, subject.original.setup, strict=True):
+        if new.layout != old.layout:
+            if [p for p in new.layout if sizes[p[0]] != 1] == [p for p in old.layout if sizes[p[0]] != 1]:
+                return "an axis of one rank splits nothing"
+            if new.outs[0].kind == "o":
+                return "moments start as zero, whichever rows they are of"
+    if any("0/contiguous" in said for said in subject.said):
+        return "both partitions cut these rows alike"
+    return None
+
+
+# --- programs as lists of places --------------------------------------------------------------------------------------
+
+
+def _paths(items: tuple[Item, ...], at: Path = ()) -> list[Path]:
+    found: list[Path] = []
+    for k, item in enumerate(items):
+        found += [(*at, k)] if isinstance(item, Event) else _paths(item.body, (*at, k))
+    return found
+
+
+def _get(items: tuple[Item, ...], path: Path) -> Event:
+    item = items[path[0]]
+    if isinstance(item, Rep):
+        return _get(item.body, path[1:])
+    return item
+
+
+def _put(items: tuple[Item, ...], path: Path, new: tuple[Event, ...]) -> tuple[Item, ...]:
+    """The items with the event at `path` replaced."""
+    k = path[0]
+    if len(path) == 1:
+        return (*items[:k], *new, *items[k + 1 :])
+    rep = items[k]
+    assert isinstance(rep, Rep)
+    return (*items[:k], attrs.evolve(rep, body=_put(rep.body, path[1:], new)), *items[k + 1 :])
+
+
+def _change(program: Program, random: Random, said: list[str]) -> Program:
+    if random.random() < 0.05 and program.setup:
+        k = random.randrange(len(program.setup))
+        event = _layout(program.setup[k], program, random)
+        said.append(f"setup: {_show(program.setup[k])} -> {_show(event)}")
+        return attrs.evolve(program, setup=(*program.setup[:k], event, *program.setup[k + 1 :]))
+    paths = _paths(program.body)
+    # Transitions and the update are few and matter most: choose an op first, then an event.
+    ops = sorted({_get(program.body, p).op.value for p in paths} - {"free"})
+    op = random.choice(ops)
+    path = random.choice([p for p in paths if _get(program.body, p).op.value == op])
+    event = _get(program.body, path)
+    way = random.choice(("delete", "duplicate", "move", "alter", "alter", "alter", "alter"))
+    if way == "delete":
+        said.append(f"delete {_show(event)}")
+        return attrs.evolve(program, body=_put(program.body, path, ()))
+    if way in {"duplicate", "move"}:
+        target = random.choice(_near(paths, path, random))
+        other = _get(program.body, target)
+        said.append(f"{way} {_show(event)} to {_show(other)}")
+        new = (event, other) if random.random() < 0.5 else (other, event)
+        if way == "move" and target == path:
+            return program
+        if way == "move":  # leave a hole first, so that paths stay valid
+            hole = Event(op=Op.FREE, phase=event.phase, dtype=event.dtype)
+            body = _put(program.body, path, (hole,))
+            return attrs.evolve(program, body=_put(body, target, new))
+        return attrs.evolve(program, body=_put(program.body, target, (event, event) if target == path else new))
+    new_event = random.choice(ALTERATIONS)(event, program, random)
+    said.append(f"{_show(event)} -> {_show(new_event)}")
+    return attrs.evolve(program, body=_put(program.body, path, (new_event,)))
+
+
+def _near(paths: list[Path], path: Path, random: Random) -> list[Path]:
+    """Places to move to: close by more often than anywhere."""
+    k = paths.index(path)
+    return paths if random.random() < 0.3 else paths[max(0, k - 4) : k + 5]
+
+
+def _show(event: Event) -> str:
+    label = f" {event.label.dim}/{event.label.partition}" if event.label else ""
+    ins, outs = (", ".join(map(str, b)) for b in (event.ins, event.outs))
+    mean = " mean" if event.mean else ""
+    site = f" @{event.site}" if event.site else ""
+    layout = f" {[a for a, _ in event.layout]}" if event.layout else ""
+    return f"{event.op.value}{mean}{site}({ins} -> {outs}){list(event.axes)}{label}{layout}"
+
+
+# --- ways to alter one event ------------------------------------------------------------------------------------------
+
+
+def _buffers(program: Program) -> list[Buf]:
+    return sorted(
+        {b for p in _paths(program.body) for e in [_get(program.body, p)] for b in (*e.ins, *e.outs)}, key=str
+    )
+
+
+def _other(buf: Buf, program: Program, random: Random) -> Buf:
+    """A neighbour: another index, another kind of the same group, another group, or any buffer."""
+    known = _buffers(program)
+    same_kind = [b for b in known if b != buf and b.kind == buf.kind]
+    same_group = [b for b in known if b != buf and b.of == buf.of]
+    if buf.index and random.random() < 0.35:
+        i = buf.index[0]
+        shifted = (
+            i + random.choice((-1, 1))
+            if isinstance(i, int)
+            else attrs.evolve(i, offset=i.offset + random.choice((-1, 1)))
+        )
+        fixed = random.choice((0, 1, 2, 3, 4))
+        return attrs.evolve(buf, index=(random.choice((shifted, shifted, fixed)),))
+    pool = random.choice((same_kind, same_group, known))
+    return random.choice(pool or known)
+
+
+def _rewire(event: Event, program: Program, random: Random) -> Event:
+    bufs = [("ins", k) for k in range(len(event.ins))] + [("outs", k) for k in range(len(event.outs))]
+    if not bufs:
+        return event
+    side, k = random.choice(bufs)
+    these: list[Buf] = list(getattr(event, side))
+    these[k] = _other(these[k], program, random)
+    return attrs.evolve(event, **{side: tuple(these)})
+
+
+def _axes(event: Event, program: Program, random: Random) -> Event:
+    names = program.mesh.names
+    choices = [(), *((n,) for n in names), names, names[::-1]]
+    return attrs.evolve(event, axes=random.choice(choices)) if event.axes else _rewire(event, program, random)
+
+
+def _swap(event: Event, program: Program, random: Random) -> Event:
+    """Two operands or two axes change places."""
+    if len(event.axes) > 1 and random.random() < 0.5:
+        return attrs.evolve(event, axes=event.axes[::-1])
+    side = random.choice(("ins", "outs"))
+    these: list[Buf] = list(getattr(event, side))
+    random.shuffle(these)
+    return attrs.evolve(event, **{side: tuple(these)})
+
+
+def _mean(event: Event, program: Program, random: Random) -> Event:
+    reduces = event.op in {Op.ALL_REDUCE, Op.REDUCE_SCATTER}
+    return attrs.evolve(event, mean=not event.mean) if reduces else _rewire(event, program, random)
+
+
+def _label(event: Event, program: Program, random: Random) -> Event:
+    if event.label is None:
+        return _op(event, program, random)
+    labels = (Label("1"), Label("0", "contiguous"), Label("batch"), Label("flat"), Label("0"), None)
+    return attrs.evolve(event, label=random.choice(labels))
+
+
+def _layout(event: Event, program: Program, random: Random) -> Event:
+    if event.op not in {Op.INIT, Op.ZERO}:
+        return _rewire(event, program, random)
+    names = random.choice([(), *((n,) for n in program.mesh.names), program.mesh.names, program.mesh.names[::-1]])
+    return attrs.evolve(event, layout=tuple((n, Label("0")) for n in names))
+
+
+def _op(event: Event, program: Program, random: Random) -> Event:
+    """Another op on the same operands."""
+    swaps = {
+        Op.ALL_REDUCE: (Op.REDUCE_SCATTER, Op.COPY),
+        Op.REDUCE_SCATTER: (Op.ALL_REDUCE, Op.SLICE, Op.COPY),
+        Op.ALL_GATHER: (Op.COPY, Op.ALL_REDUCE),
+        Op.SLICE: (Op.REDUCE_SCATTER, Op.COPY),
+        Op.ACC: (Op.COPY,),
+        Op.COPY: (Op.ACC,),
+        Op.BACKWARD: (Op.WGRAD,),
+    }
+    if event.op not in swaps:
+        return _rewire(event, program, random)
+    return attrs.evolve(event, op=random.choice(swaps[event.op]), label=event.label or Label("0"))
+
+
+def _insert_axes(event: Event, program: Program, random: Random) -> Event:
+    """A copy becomes a collective over some axes: what was summed is summed again, what is whole is cut."""
+    if event.op is not Op.COPY:
+        return _op(event, program, random)
+    op = random.choice((Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.SLICE))
+    return attrs.evolve(event, op=op, axes=(random.choice(program.mesh.names),), label=Label("0"))
+
+
+def _site(event: Event, program: Program, random: Random) -> Event:
+    if not event.site:
+        return _rewire(event, program, random)
+    return attrs.evolve(event, site=random.choice([g.name for g in program.groups]))
+
+
+def _operands(event: Event, program: Program, random: Random) -> Event:
+    """One operand less or one more."""
+    side = random.choice(("ins", "outs"))
+    these: tuple[Buf, ...] = getattr(event, side)
+    if these and random.random() < 0.6:
+        k = random.randrange(len(these))
+        return attrs.evolve(event, **{side: (*these[:k], *these[k + 1 :])})
+    return attrs.evolve(event, **{side: (*these, random.choice(_buffers(program)))})
+
+
+Alteration = Callable[[Event, Program, Random], Event]
+
+ALTERATIONS: tuple[Alteration, ...] = (
+    _rewire,
+    _rewire,
+    _rewire,
+    _axes,
+    _swap,
+    _mean,
+    _label,
+    _layout,
+    _op,
+    _insert_axes,
+    _site,
+    _operands,
+)
