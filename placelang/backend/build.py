@@ -98,6 +98,6 @@ def _draw(name: str, tensor: Described, seed: int, blocks: int) -> Tensor:
         return torch.zeros(tensor.shape, dtype=torch.float64)
     if tensor.role == "norm":
         return torch.ones(tensor.shape, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed << 32 | zlib.crc32(name.encode()))
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))  # torch uses 32 bits of a seed
     scale = _STD / sqrt(2 * blocks) if tensor.role in ("attn.out", "mlp.down") else _STD
     return torch.randn(tensor.shape, dtype=torch.float64, generator=generator) * scale

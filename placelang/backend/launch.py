@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing as mp
 import os
+import pickle
 import re
 import signal
 import socket
@@ -126,7 +127,7 @@ class _Job:
     def _receive(self, rank: int) -> tuple[str, Any]:
         process, pipe = self.ranks[rank]
         try:
-            kind, value = pipe.recv()
+            kind, value = pickle.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             process.join(_GRACE)
             return "failed", _died(rank, process.exitcode)
@@ -193,8 +194,10 @@ def _entry(
     lock = threading.Lock()
 
     def send(kind: str, value: object) -> None:
+        # Plain pickle: what multiprocessing would do with tensors needs this process to live on.
+        message = pickle.dumps((kind, value))
         with lock:
-            pipe.send((kind, value))
+            pipe.send_bytes(message)
 
     try:
         with quiet():

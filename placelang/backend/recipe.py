@@ -172,6 +172,9 @@ def _supported(program: Program, r: Recipe) -> None:
 
 def _gathered(program: Program, r: Recipe) -> None:
     p = program.train.precision
+    scalars = [t.name for group in program.groups for t in group.tensors if not t.shape]
+    if scalars:
+        raise unsupported(f"sharded parameters without a dim: {', '.join(scalars[:3])}", "a tensor of one element")
     if r.keep not in ("unit", "microbatch"):
         raise unsupported(
             "sharded parameters without a gather for each microbatch", "`gather(keep = unit)` or `keep = microbatch`"

@@ -1,4 +1,4 @@
-"""The ledger sees what torch issues by itself: DDP's C++ reducer, FSDP2, functional collectives, and what it knows not."""
+"""The ledger sees what torch issues by itself: DDP's C++ reducer, FSDP2, functional collectives, and unknown ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def _module() -> nn.Sequential:
 def ddp(rank: Rank) -> list[Entry]:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
     model = DistributedDataParallel(_module())
-    model(torch.ones(2, 12)).sum().backward()  # the first step rebuilds buckets
+    for _ in range(2):  # the second step begins with a broadcast of rebuilt buckets
+        model(torch.ones(2, 12)).sum().backward()
     with Ledger(mesh) as ledger:
         model(torch.ones(2, 12)).sum().backward()
     return ledger.entries

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.backend.plans import plan, tiny
 
 from placelang.backend.errors import BackendError
 from placelang.backend.verify import verify
+from tests.backend.plans import plan, tiny
 
 CASES = [
     # The two strategies of the front page, at even and uneven splits, head tied and not.
@@ -16,12 +16,18 @@ CASES = [
     pytest.param("ddp", (3,), 2, "fp32", {}, id="ddp-3-accumulated"),
     pytest.param("zero3", (2,), 2, "fp32", {}, id="zero3-2-accumulated"),
     pytest.param("zero3", (3,), 1, "fp32", {"tied": True}, id="zero3-3-tied"),
-    pytest.param("zero3", (2,), 1, "fp32", {"mlp": "gelu", "norm": "layernorm", "bias": True, "kv_heads": 4}, id="gpt2"),
+    pytest.param(
+        "zero3", (2,), 1, "fp32", {"mlp": "gelu", "norm": "layernorm", "bias": True, "kv_heads": 4}, id="gpt2"
+    ),
     # One rank needs no collective; four leave some ranks without a row of the small tensors.
     pytest.param("zero3", (1,), 1, "fp32", {}, id="zero3-1"),
     pytest.param("ddp", (1,), 2, "fp32", {}, id="ddp-1"),
-    pytest.param("zero1", (4,), 1, "fp32", {"hidden": 6, "heads": 1, "kv_heads": 1, "ffn": 5}, id="zero1-4-empty-shards"),
-    pytest.param("zero3", (4,), 1, "fp32", {"hidden": 6, "heads": 1, "kv_heads": 1, "ffn": 5}, id="zero3-4-empty-shards"),
+    pytest.param(
+        "zero1", (4,), 1, "fp32", {"hidden": 6, "heads": 1, "kv_heads": 1, "ffn": 5}, id="zero1-4-empty-shards"
+    ),
+    pytest.param(
+        "zero3", (4,), 1, "fp32", {"hidden": 6, "heads": 1, "kv_heads": 1, "ffn": 5}, id="zero3-4-empty-shards"
+    ),
     # Precisions: fp32 masters of bf16 parameters, and gradients that accumulate wider than they are produced.
     pytest.param("zero3", (3,), 1, "bf16", {}, id="zero3-bf16"),
     pytest.param("zero3", (2,), 2, "fsdp_mixed", {}, id="zero3-mixed"),
@@ -67,7 +73,11 @@ def test_traffic_of_the_two_front_page_strategies_by_hand() -> None:
         ("all_gather", "dp", "forward", 3, padded),
         ("reduce_scatter", "dp", "backward", 3, padded),
     ]
-    assert {m.state: m.real for m in report.memory} == {"params": padded // 2, "grads": padded // 2, "optimizer": padded}
+    assert {m.state: m.real for m in report.memory} == {
+        "params": padded // 2,
+        "grads": padded // 2,
+        "optimizer": padded,
+    }
 
 
 def test_without_its_reduction_a_strategy_is_refused_before_a_process_starts() -> None:
