@@ -7,6 +7,7 @@ Not for: the command line (`tools`), which is thin over this.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -85,7 +86,7 @@ class Strategy:
         if plan is None or not asserts or self.gaps or plan.model is None:
             return ()
         known = claims.facts(plan.mesh, plan.train, plan.model)
-        found = (claims.check(c.statement, c.scope, plan.mesh, known, self.cost().value) for c in asserts)
+        found = (claims.check(c.statement, c.scope, known, self.cost().value) for c in asserts)
         return tuple(d for d in found if d is not None)
 
     @property
@@ -178,11 +179,27 @@ def load_source(
     if any(d.is_error for d in problems):
         # What parsed still gets its names checked, so that one run shows every fault of the text.
         _, names = elaborate(file, values, found)
-        return Strategy(source, file, None, (*front, *(d for d in names if d.primary is not None)))
+        beside = (d for d in names if d.primary is not None and not _follows(d, problems))
+        return Strategy(source, file, None, (*front, *beside))
     plan, diagnostics = elaborate(file, values, found)
     if any(d.is_error for d in front):
         plan = None
     return Strategy(source, file, plan, (*front, *diagnostics))
+
+
+def _follows(d: Diagnostic, problems: tuple[Diagnostic, ...]) -> bool:
+    """Whether a mistake of syntax may be why something is said: it stands there, or would declare what is missing."""
+    if d.primary is None or d.code == "E121":
+        return True
+    here, word = d.primary.span, d.primary.span.text
+    for span in (p.primary.span for p in problems if p.primary and p.is_error):
+        if span.start < here.end and here.start < span.end:
+            return True
+        first, last = (span.source.line_col(at)[0] for at in (span.start, span.end))
+        lines = " ".join(span.source.line(n) for n in range(first, last + 1))
+        if d.code in ("E101", "E102") and re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", lines):
+            return True
+    return False
 
 
 def _is_path(text: str | os.PathLike[str]) -> bool:

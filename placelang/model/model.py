@@ -33,6 +33,7 @@ class Tensor:
     role: str  # what selectors call it: "attn.q", "mlp.up", ..., "other" where no parallel rule is known
     kind: str = "weight"  # or "bias"
     tied: str | None = None  # full name of the tensor whose storage this one shares; counted there
+    frozen: bool = False  # the model says that no optimizer updates it: what adapters stand beside
 
     @property
     def elements(self) -> int:
@@ -113,6 +114,26 @@ class Stack:
 
 
 @attrs.frozen
+class Routing:
+    """What of a mixture of experts depends on other tokens than its own, so on how many meet in one place.
+
+    `capacity`: an expert takes at most capacity * top_k / experts of a group's tokens and drops the rest (GShard, arXiv
+    2006.16668, section 2.2); None: every token finds its experts. `balance`: the weight of a load-balance loss, a
+    product of two means over a group's tokens (Switch Transformer, arXiv 2101.03961, equation 4); None: no such loss.
+    """
+
+    capacity: Fraction | None = None
+    balance: Fraction | None = None
+    group: tuple[str, ...] | None = None  # axes: the ranks that differ on them are groups of their own; (): all tokens
+    # are one group; None: the text does not say
+
+    @property
+    def tokenwise(self) -> bool:
+        """Whether a token's output depends on no other token's routing."""
+        return self.capacity is None and self.balance is None
+
+
+@attrs.frozen
 class Model:
     """Stacks in order of execution, and the named sizes and traits that they were built from."""
 
@@ -122,11 +143,17 @@ class Model:
     sizes: tuple[tuple[str, int], ...] = ()  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_seq_len, ...
     traits: tuple[tuple[str, str], ...] = ()  # mlp, norm, positions, ...: choices that are not numbers
     source: str = ""  # where the shape comes from
+    routing: Routing = Routing()
 
     @property
     def params(self) -> int:
         """Elements that a trainer allocates: tied tensors once."""
         return sum(s.count * s.elements for s in self.stacks)
+
+    @property
+    def params_trainable(self) -> int:
+        """Elements that an optimizer updates, as far as the model says."""
+        return sum(s.count * t.elements for s in self.stacks for t in s.tensors if t.tied is None and not t.frozen)
 
     @property
     def params_active(self) -> int:

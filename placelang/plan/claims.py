@@ -74,7 +74,7 @@ COSTS = ("memory.peak", "memory.params", "memory.grads", "memory.optimizer", "me
 """Costs that an `assert` may use, beside `comm.bytes(axis)`; time is added by the time model."""
 
 _LATER = ("time.", "mfu", "memory.host")
-_OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
+OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
 
 
 def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> Lookup:
@@ -91,7 +91,7 @@ def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: C
         if claim.kind == "require" and (name in COSTS or name.startswith("comm.bytes(")):
             help_ = f"`assert {claim.condition.span.text}`"
             raise refuse("E101", f"`{name}` is a cost, which no `require` can know", span, help=help_)
-        if name in _OF_MODELS and "layers" not in known:
+        if name in OF_MODELS and "layers" not in known:
             message = f"`{name}` is a size of the model, and no line names one"
             raise refuse("E121", message, span, help="`model llama3_8b`, or `--model llama3_8b`")
         declared = (*scope.axes, *scope.lets, *scope.args)

@@ -19,6 +19,7 @@ BYTES: Mapping[str, Fraction] = {
     "fp16": Fraction(2),
     "fp8": Fraction(1),
     "int8": Fraction(1),
+    "int4": Fraction(1, 2),
     "nf4": Fraction(1, 2),
 }
 """Bytes an element of each format takes."""
@@ -56,6 +57,8 @@ PRECISIONS: Mapping[str, Precision] = {
         # Mixed precision with an fp32 master copy, as DeepSpeed and Megatron hold it (ZeRO, arXiv 1910.02054, sec. 3.1)
         Precision("bf16", "bf16", "bf16", "bf16", "bf16", "bf16", "fp32", "fp32"),  # 2 + 2 + 12 = 16
         Precision("bf16_fp32_grads", "bf16", "bf16", "bf16", "fp32", "fp32", "fp32", "fp32"),  # 2 + 4 + 12 = 18
+        Precision("fp16", "fp16", "fp16", "fp16", "fp16", "fp16", "fp32", "fp32"),  # 16, as ZeRO counts it
+        Precision("fp16_fp32_grads", "fp16", "fp16", "fp16", "fp32", "fp32", "fp32", "fp32"),  # 18
         # FSDP2's MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): parameters at rest are the fp32 master
         Precision("fsdp_mixed", "fp32", "bf16", "bf16", "fp32", "fp32", None, "fp32"),  # 4 + 4 + 8 = 16
     )

@@ -9,23 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.diagnostics.diagnostic import Diagnostic, Label
 from placelang.diagnostics.problems import Problems, fault, refuse
-from placelang.model.model import Model, generic
+from placelang.model.model import Model, ModelError, generic
 from placelang.plan import capacity, claims, compose, declare, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
 from placelang.plan.merge import differ
-from placelang.plan.mesh import Mesh
-from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, State
+from placelang.plan.mesh import Mesh, Role
+from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, Selection, State
 from placelang.plan.scope import Scope
 from placelang.plan.steps import FORMS
-from placelang.plan.values import Value, evaluate
-from placelang.source import Source
+from placelang.plan.values import Unknown, Value, evaluate
+from placelang.source import Source, Span
 from placelang.syntax import ast, reader
 
 if TYPE_CHECKING:
-    from placelang.hardware.hardware import Hardware
+    from placelang.hardware.hardware import Hardware, HardwareError
 
 
 def elaborate(
@@ -38,8 +38,7 @@ def elaborate(
 
     def devices(scope: Scope) -> int | None:
         if lines.hardware is not None:
-            with problems.catching():
-                hardware.append(_hardware(lines.hardware, scope))
+            hardware.append(_hardware(lines.hardware, scope))
         return hardware[0].devices if hardware else None
 
     scope = declare.declare(file, sets or {}, devices, read_beside, problems)
@@ -48,16 +47,16 @@ def elaborate(
             model = _model(lines.model, scope)
     composed = compose.composed(file.statements, scope, problems)
     if not composed.journeys and composed.schedule is None and not problems.any_error:
-        problems.add(
-            fault("E107", "the text places no state", None, help="`params: shard(dp) ; grads: reduce_scatter`")
-        )
+        problems.add(_nothing_placed(scope))
     mesh = scope.mesh()
-    placed, update = infer(composed.journeys, mesh, problems)
+    # What a mistake left out would be inferred, and then contradict what is written: nothing is said of that.
+    quiet = Problems() if problems.any_error else problems
+    placed, update = infer(composed.journeys, mesh, quiet)
     for p in placed:
-        _one_axis_per_rank(p, mesh, problems)
+        _one_axis_per_rank(p, mesh, quiet)
     base = {p.state: p.journey for p in placed if not p.selections}
-    data_ranks = mesh.size(split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch"))
-    train, assumptions = train_facts(lines.train, scope, data_ranks, problems)
+    samples = split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
+    train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
     backends = _backends(file.statements, scope, problems)
     declare.names_nothing(scope, NAMES, problems)
     plan = Plan(
@@ -74,12 +73,17 @@ def elaborate(
     )
     _selections(plan, problems)
     known = claims.facts(mesh, train, model)
+    if model is None and lines.model is not None:  # refused: what conditions ask of it is not known
+        known = {**dict.fromkeys(claims.OF_MODELS, Unknown("model")), **known}
     for claim, claim_scope in composed.claims:
-        if claim.kind == "require" and (found := claims.check(claim, claim_scope, mesh, known, lambda _n, _s: None)):
-            problems.add(found)
+        if claim.kind == "require":
+            found = claims.check(claim, claim_scope, known, lambda _n, _s: None)
+        else:
+            found = claims.names_are_known(claim, claim_scope, known)
+        problems.add(*([found] if found else []))
     if not problems.any_error:
         problems.add(*capacity.faults(plan))
-    return (None if problems.any_error else plan), tuple(problems)
+    return (None if problems.any_error else plan), problems.sorted(file.source)
 
 
 class _Lines:
@@ -91,8 +95,8 @@ class _Lines:
         self.hardware: ast.Fact | None = None
         for s in statements:
             name = "train" if isinstance(s, ast.Train) else s.kind if isinstance(s, ast.Fact) else ""
-            if name and getattr(self, name) is not None:
-                problems.add(fault("E119", f"a second `{name}` line", s.span))
+            if name and (first := getattr(self, name)) is not None:
+                problems.add(fault("E119", f"a second `{name}` line", s.span, causes=(Label(first.span, "the first"),)))
             elif name:
                 setattr(self, name, s)
 
@@ -102,13 +106,17 @@ def read_beside(path: str, source: Source) -> Source | Diagnostic:
     beside = Path(source.name).parent / path
     if path.startswith((".", "/")) or beside.is_file():
         return reader.read_file(beside)
-    from importlib.resources import files
+    from importlib.util import find_spec
 
     package, _, inner = path.partition("/")
     try:
-        return reader.read_file(str(files(package) / inner))
-    except (ModuleNotFoundError, TypeError, ValueError):
-        return fault("E116", f"there is no file or package `{path}`", None, help='files are named `"./house.place"`')
+        spec = find_spec(package) if package.isidentifier() else None  # finds it without importing it
+    except ValueError:
+        spec = None
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    for folder in folders:
+        return reader.read_file(Path(folder) / inner)
+    return fault("E116", f"there is no file or package `{path}`", None, help='files are named `"./house.place"`')
 
 
 def _one_axis_per_rank(placed: Placed, mesh: Mesh, problems: Problems) -> None:
@@ -134,6 +142,10 @@ def _selections(plan: Plan, problems: Problems) -> None:
         for selection in placed.selections:
             if plan.model is not None and (found := selectors.check_match(selection, plan.model, plan.train.frozen)):
                 problems.add(found)
+    for pattern in plan.train.frozen if plan.model is not None else ():
+        frozen = Selection("glob", pattern, plan.train.span)
+        if plan.model is not None and (found := selectors.check_match(frozen, plan.model, ())):
+            problems.add(found)
     model = plan.model or generic()
     for state in State:
         problems.add(*_clashes([p for p in plan.refinements(state) if p.span], model, plan.train.frozen))
@@ -150,11 +162,13 @@ def _clashes(placed: Sequence[Placed], model: Model, frozen: tuple[str, ...]) ->
         for j in range(i):
             both = hits[i] & hits[j]
             if both and not later.override and (where := differ(later.journey, placed[j].journey)):
+                span, other = later.span, placed[j].span
                 yield fault(
                     "E108",
                     f"two selections place {later.state.value} of `{min(both)}` differently {where}",
-                    later.span,
-                    help="`override` lets this one replace the other",
+                    span,
+                    causes=(Label(other, "one"),) if other else (),
+                    help=f"`override {span.text}` lets this one replace the other" if span else "",
                 )
 
 
@@ -168,10 +182,13 @@ def _backends(statements: Iterable[ast.Statement], scope: Scope, problems: Probl
         if isinstance(s, ast.Backend):
             with problems.catching():
                 if any(b.name == s.name.text for b in found):
-                    raise refuse("E119", f"a second `backend {s.name.text}` line", s.span)
+                    first = next(b.span for b in found if b.name == s.name.text)
+                    causes = (Label(first, "the first"),) if first else ()
+                    raise refuse("E119", f"a second `backend {s.name.text}` line", s.span, causes=causes)
                 for a in s.args:
                     if a.name is None:
-                        raise refuse("E107", "options are written `name = value`", a.span)
+                        help_ = f"`{a.value.span.text} = true`"
+                        raise refuse("E107", "options are written `name = value`", a.span, help=help_)
                 values = tuple((a.name or "", evaluate(a.value, scope.lookup)) for a in s.args)
                 found.append(BackendOptions(s.name.text, values, s.span))
     return tuple(found)
@@ -182,11 +199,13 @@ def _hardware(fact: ast.Fact, scope: Scope) -> Hardware:
     from placelang.hardware import catalogue, values
     from placelang.hardware.hardware import Hardware
 
+    _whole_names(fact.value, scope)
     lets = {name: let.value for name, let in scope.lets.items()}
     found = values.hardware_of(fact.value, lets, catalogue.declared)
     if isinstance(found, Hardware):
         return found
-    raise refuse("E106" if found.argument else "E101", found.message, fact.value.span, help=found.suggestion)
+    code = "E101" if found.message.startswith("no hardware") else _code(found)
+    raise refuse(code, found.message, found.span or fact.value.span, help=found.suggestion)
 
 
 def _model(fact: ast.Fact, scope: Scope) -> Model:
@@ -194,6 +213,7 @@ def _model(fact: ast.Fact, scope: Scope) -> Model:
     from placelang.model import catalogue, huggingface, values
 
     expr = fact.value
+    _whole_names(expr, scope)
     if isinstance(expr, ast.String) and ":" in expr.value:
         raise refuse("E112", "Python factories are not interpreted as models by this version", expr.span)
     if isinstance(expr, ast.String):
@@ -203,5 +223,51 @@ def _model(fact: ast.Fact, scope: Scope) -> Model:
         found = values.model_of(expr, lets, catalogue.lookup)
     if isinstance(found, Model):
         return found
-    code = "E120" if isinstance(expr, ast.String) else "E106" if found.argument else "E101"
-    raise refuse(code, found.message, expr.span, help=found.suggestion)
+    if isinstance(expr, ast.String):
+        raise refuse("E120", found.message, expr.span, help=found.suggestion)
+    code = "E101" if found.message.startswith("no model") else _code(found)
+    raise refuse(code, found.message, _argument(expr, found.argument, scope), help=found.suggestion)
+
+
+def _code(error: ModelError | HardwareError) -> str:
+    if error.argument:
+        return "E106"
+    return "E107" if " needs " in error.message or "arguments by name" in error.message else "E105"
+
+
+def _whole_names(expr: ast.Expr, scope: Scope) -> None:
+    """Refuse an expression that names a declaration which was refused."""
+    for name in ast.names(expr):
+        scope.whole(name.text)
+
+
+def _argument(expr: ast.Expr, argument: str, scope: Scope) -> Span:
+    """Where an argument of a value stands, which may be behind names that the text binds; else its head."""
+    seen: set[str] = set()
+    while True:
+        match expr:
+            case ast.Group(inner=inner):
+                expr = inner
+                continue
+            case ast.Call(func=func, args=args):
+                place = next((a.span for a in args if argument and a.name == argument), None)
+                if place is not None:
+                    return place
+                head = func
+            case ast.Name():
+                head = expr
+            case _:
+                return expr.span
+        if head.text in seen or head.text not in scope.lets:
+            return head.span
+        seen.add(head.text)
+        expr = scope.lets[head.text].value
+
+
+def _nothing_placed(scope: Scope) -> Diagnostic:
+    """What is said of a text without a strategy; one that it declares is the nearest way to one."""
+    if scope.strategies:
+        return fault("E107", "the text applies no strategy", None, help=f"`apply {next(reversed(scope.strategies))}`")
+    data = (*scope.mesh().of_role(Role.DATA), "dp")[0]
+    smallest = f"`params: shard({data}) ; grads: reduce_scatter`"
+    return fault("E107", "the text places no state", None, help=f"the smallest strategy: {smallest}")

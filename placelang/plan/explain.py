@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from placelang.plan.mesh import WELL_KNOWN, Mesh
-from placelang.plan.plan import Placed, Plan
+from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import Journey
 from placelang.plan.text import journey_text, step_text, value_text
 from placelang.syntax import ast
@@ -95,7 +95,8 @@ def _states(plan: Plan) -> Iterator[Line]:
     rows = [(p.state.value, p) for p in plan.placed if not p.selections]
     widest = max(len(head) for head, _ in rows)
     for head, placed in rows:
-        yield Line(f"{head + ':':<{widest + 1}} {journey_text(placed.journey)}", _why(placed.journey))
+        said = _journey(placed)
+        yield Line(f"{head + ':':<{widest + 1}} {said}", _why(placed.journey)) if said else _nothing(head)
     for placed in plan.placed:
         if placed.selections:
             yield _refinement(placed)
@@ -108,11 +109,22 @@ def _states(plan: Plan) -> Iterator[Line]:
 
 def _refinement(placed: Placed) -> Line:
     override = "override " if placed.override else ""
-    head = f"{override}{placed.state.value}"
-    body = f"{placed.state.value}: {journey_text(placed.journey)}"
+    state, said = placed.state.value, _journey(placed)
+    if not said:
+        return _nothing(f"{state}[{', '.join(map(str, placed.selections))}]")
     if len(placed.selections) == 1:
-        return Line(f"{head}[{placed.selections[0]}]:{body.partition(':')[2]}", _why(placed.journey))
-    return Line(f"on {', '.join(map(str, placed.selections))} {{ {override}{body} }}", _why(placed.journey))
+        return Line(f"{override}{state}[{placed.selections[0]}]: {said}", _why(placed.journey))
+    return Line(f"on {', '.join(map(str, placed.selections))} {{ {override}{state}: {said} }}", _why(placed.journey))
+
+
+def _journey(placed: Placed) -> str:
+    """The journey as text. What a module returns is sent where it is produced, so `when` says nothing of it."""
+    return journey_text(placed.journey, hide=("when",) if placed.state is State.ACTIVATIONS else ())
+
+
+def _nothing(head: str) -> Line:
+    """A comment in place of a journey of no steps, which only a gradient has that is whole as produced."""
+    return Line(f"# {head}: whole where it is produced, so nothing reduces it")
 
 
 def _why(journey: Journey) -> tuple[str, ...]:

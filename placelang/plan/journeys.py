@@ -14,8 +14,8 @@ from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import refuse
 from placelang.plan.dtypes import BYTES
 from placelang.plan.meant import meant
-from placelang.plan.options import option_value
 from placelang.plan.mesh import Role
+from placelang.plan.options import option_value
 from placelang.plan.plan import Schedule
 from placelang.plan.scope import Scope
 from placelang.plan.steps import FORMS, Formats, Journey, Partial, Replicate, Shard, Step, When
@@ -78,7 +78,9 @@ def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
 def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
     """The words of one moment: factors of `*`, each with the dtype that `as` gives them."""
     match moment:
-        case ast.As(form=None) | ast.As(dtypes=tuple()):
+        case ast.As(form=form, dtypes=tuple()) | ast.As(form=None as form):
+            if form is not None:
+                yield from _factors(form)
             yield moment, None
         case ast.As(form=form, dtypes=ast.Name() as dtype) if form is not None:
             yield from ((part, dtype) for part, _ in _factors(form))
@@ -93,7 +95,7 @@ def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
 
 def _formats(head: str, part: ast.As) -> Step:
     """`as (master = fp32, moments = bf16)`."""
-    if head != "optimizer" or part.form is not None or isinstance(part.dtypes, ast.Name):
+    if head != "optimizer" or isinstance(part.dtypes, ast.Name):
         raise refuse(
             "E118", "formats in parentheses are those of the optimizer: `optimizer: as (master = fp32)`", part.span
         )

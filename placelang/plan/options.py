@@ -36,6 +36,8 @@ def option_value(kind_: str, words: tuple[str, ...], name: str, value: Value, sp
     if found is not None:
         return found
     takes = _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
+    if kind_ == "names":
+        takes = f"a list of {', '.join(words)}"
     near = meant(value.name, (*words, *_NAMES.get(kind_, ()))) if isinstance(value, Word) else None
     raise refuse(
         "E106",
@@ -119,8 +121,8 @@ def _split(value: Value, _: tuple[str, ...]) -> tuple[int, ...] | Balanced | Non
     return None
 
 
-def _names(value: Value, _: tuple[str, ...]) -> tuple[str, ...] | None:
-    if isinstance(value, tuple) and all(_plain(v) for v in value):
+def _names(value: Value, words: tuple[str, ...]) -> tuple[str, ...] | None:
+    if isinstance(value, tuple) and all(_plain(v) in words for v in value):
         return tuple(_plain(v) for v in value)
     return None
 
@@ -157,7 +159,6 @@ _TAKES: Mapping[str, str] = {
     "reshard": "true, false, or a number of ranks",
     "when": "microbatch, step, or `every(n)`",
     "split": "a list of sizes, or `balanced(first_less = 1, last_less = 1)`",
-    "names": "a list of names, such as `[matmul, sdpa]`",
 }
 
 _NAMES: Mapping[str, tuple[str, ...]] = {

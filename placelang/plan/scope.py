@@ -61,6 +61,8 @@ class Scope:
     def no_axis(self, name: str, span: Span, also: Iterable[str] = ()) -> Refused:
         """What is said of a name that is no axis; `also`: words that may stand there too."""
         known = self.axis_names()
+        if refused := meant(name, self.broken):  # one mistake in the mesh, not another here
+            return Refused(self.broken[refused])
         near = meant(name, (*known, *also))
         if self.declared_mesh and name in WELL_KNOWN:
             return refuse("E102", f"the mesh has no axis `{name}`", span, help=f"its axes: {', '.join(known)}")

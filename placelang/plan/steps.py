@@ -72,6 +72,10 @@ class Replicate(Step):
     """Full on every rank of the axes (of the whole mesh when none is named)."""
 
 
+def _or_equal(split: tuple[int, ...] | Balanced | None) -> tuple[int, ...] | Balanced | None:
+    return None if split == Balanced() else split
+
+
 @attrs.frozen(kw_only=True)
 class Shard(Step):
     """Split along `dim` over the axes, outer first.
@@ -83,7 +87,7 @@ class Shard(Step):
 
     dim: str = "0"
     pad: str = "even"
-    split: tuple[int, ...] | Balanced | None = None
+    split: tuple[int, ...] | Balanced | None = attrs.field(default=None, converter=_or_equal)
     min: int | None = None
     word: str = "shard"
 

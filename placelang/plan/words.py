@@ -133,7 +133,10 @@ _ALL = (
     Word(
         "recompute",
         Recompute,
-        (Option("save", "names", doc="what is kept"), Option("chunks", "count", doc="tiles of a layer")),
+        (
+            Option("save", "names", ("matmul", "linear", "sdpa", "norm", "collective"), "whose results are kept"),
+            Option("chunks", "count", doc="tiles of a layer"),
+        ),
         axes="none",
         flags=("policy",),
         doc="produced again in backward",

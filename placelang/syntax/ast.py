@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
 import attrs
 
@@ -16,24 +18,41 @@ from placelang.source import Source, Span
 _NOWHERE = Span(Source("", "<built>"), 0, 0)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class Node:
     """Anything with a place in the text; trees built by hand have none."""
 
     span: Span = attrs.field(default=_NOWHERE, eq=False, repr=False)
 
+    # Written once here: attrs would generate and compile these for every class, which a start of `place` would feel.
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in _compared(type(self)))
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in _compared(type(self)))))
+
+    def __repr__(self) -> str:
+        shown = (f"{a.name}={getattr(self, a.name)!r}" for a in attrs.fields(type(self)) if a.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@cache
+def _compared(kind: Any) -> tuple[str, ...]:
+    return tuple(a.name for a in attrs.fields(kind) if a.eq)
+
 
 # --- expressions: journeys and values alike -------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Name(Node):
     """A bare or dotted name: `dp`, `attn.q`, `memory.peak`, and digit-words that are names (`1f1b`)."""
 
     text: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Number(Node):
     """`16_384`, `0.9`, `40GB/s`. `value` is exact, in the written unit; `unit` is the written unit or empty."""
 
@@ -41,22 +60,22 @@ class Number(Node):
     unit: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class String(Node):
     value: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Star(Node):
     """A lone `*` as a mesh size: what is left of the devices."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class List(Node):
     items: tuple[Expr, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Arg(Node):
     """`value` or `name = value` inside parentheses."""
 
@@ -65,7 +84,7 @@ class Arg(Node):
     name_span: Span = attrs.field(default=_NOWHERE, eq=False, repr=False)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Call(Node):
     """`shard(dp, dim = 0)`. A bare name stays a `Name`, though it means a call without arguments."""
 
@@ -73,27 +92,27 @@ class Call(Node):
     args: tuple[Arg, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Unary(Node):
     op: str  # "-" | "not"
     operand: Expr
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Binary(Node):
     op: str  # "*" "/" "%" "+" "-" "<" "<=" ">" ">=" "==" "!=" "and" "or"
     left: Expr
     right: Expr
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Then(Node):
     """`a | b | c`: steps in the order of time."""
 
     steps: tuple[Expr, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class As(Node):
     """`form as bf16` or `form as (master = fp32, moments = bf16)`; `form` may be missing: `optimizer: as (...)`."""
 
@@ -101,7 +120,7 @@ class As(Node):
     dtypes: Name | tuple[Arg, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class With(Node):
     """`base with { override ... }`."""
 
@@ -109,7 +128,7 @@ class With(Node):
     body: tuple[Statement, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Group(Node):
     """Parentheses around an expression, kept so that the printer gives back what was written."""
 
@@ -142,21 +161,21 @@ def names(expr: Expr) -> Iterator[Name]:
 # --- statements -----------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class Documented(Node):
     """A statement that `##` lines may document; `doc` is their text without the marks."""
 
     doc: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Edition(Node):
     """`place 1`."""
 
     number: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Import(Node):
     """`ours` or `theirs as t` in the parentheses of `use`."""
 
@@ -164,7 +183,7 @@ class Import(Node):
     alias: Name | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Use(Node):
     """`use "./house.place" (ours, theirs as t)`; no names: all of them."""
 
@@ -172,7 +191,7 @@ class Use(Node):
     names: tuple[Import, ...] = ()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AxisDecl(Node):
     """One axis inside `mesh (...)`: `name: role = size`; `size` is None when symbolic."""
 
@@ -181,7 +200,7 @@ class AxisDecl(Node):
     size: Expr | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Mesh(Documented):
     """`mesh moe (efsdp = *, ep = 32) over (dp, tp)`; the main mesh has no name and no `over`."""
 
@@ -190,7 +209,7 @@ class Mesh(Documented):
     over: tuple[Name, ...] = ()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class FoldedAxis(Documented):
     """`axis fsdp = dp_shard * cp`."""
 
@@ -198,7 +217,7 @@ class FoldedAxis(Documented):
     value: Expr
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ArgDecl(Documented):
     """`arg depth: int = 8`."""
 
@@ -207,14 +226,14 @@ class ArgDecl(Documented):
     default: Expr | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Let(Documented):
     name: Name
     value: Expr
     kind: Name | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Param(Node):
     """`d: axis = dp` in the head of a strategy."""
 
@@ -223,7 +242,7 @@ class Param(Node):
     default: Expr | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Strategy(Documented):
     """`strategy zero3(d: axis = dp) { ... }` or `strategy big = a * b`: exactly one of `body` and `value` is given."""
 
@@ -233,19 +252,19 @@ class Strategy(Documented):
     value: Expr | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Apply(Documented):
     value: Expr
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Selector(Node):
     """What stands in `[...]` or after `on`: a quoted glob, a dotted role, or a placement such as `replicated(tp)`."""
 
     value: String | Name | Call
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Placement(Documented):
     """`params["layers.*"]: shard(dp) | gather`; also `update:` and `schedule:`. The head is resolved later."""
 
@@ -255,7 +274,7 @@ class Placement(Documented):
     override: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class On(Documented):
     """`on attn.qkv, mlp.up { ... }`: each placement inside carries these selectors."""
 
@@ -263,7 +282,7 @@ class On(Documented):
     body: tuple[Statement, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Fact(Documented):
     """`model gpt2_124m`, `hardware dgx_a100(nodes = 4)`."""
 
@@ -271,14 +290,14 @@ class Fact(Documented):
     value: Expr
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Train(Documented):
     """`train (optimizer = adamw, seq = 2048)`."""
 
     args: tuple[Arg, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Claim(Documented):
     """`require cond, "why"` (before interpretation) or `assert cond` (after)."""
 
@@ -287,7 +306,7 @@ class Claim(Documented):
     message: String | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Backend(Documented):
     """`backend torch (compile = true)`."""
 
@@ -313,14 +332,14 @@ Statement = (
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Comment(Node):
     """`# text` with its mark; the formatter puts it back beside the statement that it belongs to."""
 
     text: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class File(Node):
     """A whole text. `comments` are in order of place and take no part in equality."""
 

@@ -14,6 +14,7 @@ from placelang.diagnostics import codes, render
 from placelang.diagnostics.codes import Code
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.suggest import did_you_mean
+from placelang.program.profile import PROFILES
 from placelang.tools import inputs
 from placelang.tools.check import verdict_line
 from placelang.tools.screen import Screen, folded
@@ -52,7 +53,8 @@ def _page(screen: Screen, code: Code) -> bool:
 def _no_code(screen: Screen, word: str) -> bool:
     known = {name: name for code in codes.CODES.values() for name in (code.code, code.name)}
     near = did_you_mean(word, known)
-    diagnostic = Diagnostic("E101", f"there is no code and no file `{word}`", help=f"did you mean `{near}`?" if near else "")
+    help = f"did you mean `{near}`?" if near else ""
+    diagnostic = Diagnostic("E101", f"there is no code and no file `{word}`", help=help)
     screen.answer({"ok": False, "diagnostics": render.json_value([diagnostic])})
     screen.show([diagnostic])
     return False
@@ -74,7 +76,7 @@ def _file(screen: Screen, file: str, sets: Mapping[str, str], model: str | None)
         screen.answer(answer)
         screen.show(strategy.diagnostics)
         return False
-    profile = strategy.program.profile
+    profile = PROFILES["torch"] if strategy.gaps else strategy.program.profile
     elaborated = strategy.explain()
     answer["elaborated"] = elaborated
     answer["profile"] = {"name": profile.name, "text": profile.text}

@@ -115,4 +115,3 @@ def refuse(screen: Screen, file: str, diagnostics: tuple[Diagnostic, ...], nothi
 def of_this_rank(screen: Screen) -> Screen:
     """Under a launcher every rank runs the command; rank 0 speaks."""
     return attrs.evolve(screen, silent=os.environ.get("RANK", "0") != "0")
-

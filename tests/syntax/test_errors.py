@@ -1,6 +1,6 @@
 """What is said about texts with mistakes: each `errors/NAME.place` beside the rendered errors in `NAME.txt`.
 
-`PLACE_UPDATE_GOLDENS=1 pytest tests/syntax/test_errors.py` writes the `.txt` files; read the difference before committing.
+`PLACE_UPDATE_GOLDENS=1 pytest tests/syntax/test_errors.py` writes the `.txt` files; read what changed.
 """
 
 from __future__ import annotations
