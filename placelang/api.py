@@ -27,7 +27,7 @@ from placelang.syntax import ast, reader
 from placelang.syntax.parser import parse
 
 if TYPE_CHECKING:
-    from placelang.backend.apply import Parallel
+    from placelang.backend.parallel import Parallel
     from placelang.check.check import Checked
     from placelang.cost.cost import Cost
     from placelang.program.program import Program
@@ -207,7 +207,7 @@ def _is_path(text: str | os.PathLike[str]) -> bool:
         return True
     if "\n" in text or "\0" in text or len(text) > 4096:
         return False
-    return text.endswith(".place") or Path(text).is_file()
+    return text.endswith(".place") or os.path.isfile(text)  # which, unlike Path.is_file, raises nothing
 
 
 def _source(text: str | os.PathLike[str]) -> Source | Diagnostic:

@@ -13,9 +13,11 @@ from math import prod
 
 import attrs
 
+from placelang.frozen import Frozen
 
-@attrs.frozen
-class ModelError:
+
+@attrs.frozen(eq=False, repr=False)
+class ModelError(Frozen):
     """Why there is no such model. A value, never raised: rooms to the right make a diagnostic of it."""
 
     message: str
@@ -23,8 +25,8 @@ class ModelError:
     argument: str = ""  # the argument at fault, so that the message can point at it
 
 
-@attrs.frozen
-class Tensor:
+@attrs.frozen(eq=False, repr=False)
+class Tensor(Frozen):
     """One parameter, dim 0 first, in torch's layout: the weight of a Linear is (out, in)."""
 
     name: str  # relative to its layer ("attn.wq.weight"); in a stack that is not indexed, the full name
@@ -58,8 +60,8 @@ ROLES = (
 """Every role that a tensor may have. `attn.qkv` here is one fused matrix; as a selector it also takes q and kv."""
 
 
-@attrs.frozen
-class Saved:
+@attrs.frozen(eq=False, repr=False)
+class Saved(Frozen):
     """One activation that backward needs, of one layer and one microbatch.
 
     Its size is the product of the sizes that `dims` names (`batch`, `seq`, or a key of `Model.sizes`; a name may come
@@ -75,8 +77,8 @@ class Saved:
     part: str = ""  # what made it: "attn", "attn.core" (the part that selective recompute replays), "mlp", "norm", ...
 
 
-@attrs.frozen
-class Stack:
+@attrs.frozen(eq=False, repr=False)
+class Stack(Frozen):
     """A run of `count` equal layers, or a single module (`indexed` is False, `count` 1).
 
     Two stacks may share a name and follow each other in its numbering: DeepSeek's dense layers 0 to 2 and its MoE
@@ -113,8 +115,8 @@ class Stack:
         return tuple(s for s in self.saved if set(s.when) <= set(conditions))
 
 
-@attrs.frozen
-class Routing:
+@attrs.frozen(eq=False, repr=False)
+class Routing(Frozen):
     """What of a mixture of experts depends on other tokens than its own, so on how many meet in one place.
 
     `capacity`: an expert takes at most capacity * top_k / experts of a group's tokens and drops the rest (GShard, arXiv
@@ -133,8 +135,8 @@ class Routing:
         return self.capacity is None and self.balance is None
 
 
-@attrs.frozen
-class Model:
+@attrs.frozen(eq=False, repr=False)
+class Model(Frozen):
     """Stacks in order of execution, and the named sizes and traits that they were built from."""
 
     name: str

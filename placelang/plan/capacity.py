@@ -267,12 +267,14 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
             )  # fmt: skip
         elif kv and kv_heads and kv_heads < ranks and name not in said and ranks % kv_heads == 0:
             said.add(name)
-            view = f"mesh kv (kv_tp: tensor = {kv_heads}, kv_copy: tensor = {ranks // kv_heads}) over ({name})"
+            view = (
+                f"mesh kv (kv_tp: tensor = {kv_heads}, kv_copy: tensor = {ranks // kv_heads}) over ({', '.join(axes)})"
+            )
             yield fault(
                 "E423",
                 f"{kv_heads} key-value heads are fewer than {name} = {ranks}",
                 step.span,
-                help=f"`{view}`, then `params[attn.kv]: colwise(kv_tp)`",
+                help=f"`{view}`, then `params[attn.q]: colwise({name}) ; params[attn.kv]: colwise(kv_tp)`",
             )
     for placed in plan.placed:
         for s in placed.journey:

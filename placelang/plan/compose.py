@@ -12,6 +12,7 @@ import attrs
 
 from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import Problems, refuse
+from placelang.frozen import Frozen
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
 from placelang.plan.meant import meant
@@ -26,12 +27,15 @@ from placelang.plan.words import HEADS, STATES
 from placelang.source import Span
 from placelang.syntax import ast
 
+DEEPEST = 50  # strategies within strategies
+_LONGEST = 100  # steps of one journey
+
 Key = tuple[str, tuple[Selection, ...]]
 """A head, and the selections that a placement is about (none: all tensors)."""
 
 
-@attrs.frozen
-class Written:
+@attrs.frozen(eq=False, repr=False)
+class Written(Frozen):
     """A journey as written for a key. `override`: it may differ from other selections of the same tensors."""
 
     journey: Journey
@@ -39,8 +43,8 @@ class Written:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Composed:
+@attrs.frozen(eq=False, repr=False)
+class Composed(Frozen):
     """All that a text or strategy says, after application and overriding."""
 
     journeys: Mapping[Key, Written] = attrs.field(factory=dict)
@@ -72,9 +76,9 @@ def composed(
                 schedule = type_schedule(placement.journey, scope)
             else:
                 key, written = _written(placement, selectors, scope)
-                if key in own:
+                if key in own and not written.override:
                     raise _second(f"{key[0]}{_where(key)}", placement, own[key].span)
-                own[key] = written
+                own[key] = _over(own, key, written, scope)
     for statement in statements:
         with problems.catching():
             match statement:
@@ -95,7 +99,11 @@ def composed(
     result = Composed(own, schedule, tuple(claims))
     if applied is not None:
         with problems.catching():
-            result = product(expand(applied.value, scope, problems), result, None)
+            base = expand(applied.value, scope, problems)
+            over = {key: _over(base.journeys, key, w, scope) for key, w in own.items() if w.override}
+            base = attrs.evolve(base, journeys={**base.journeys, **{k: w for k, w in over.items() if k in base.journeys}})
+            rest = {key: w for key, w in own.items() if not (w.override and key in base.journeys)}
+            result = product(base, attrs.evolve(result, journeys=rest), None)
     for placement in overrides:
         with problems.catching():
             result = override(result, placement, scope)
@@ -202,13 +210,20 @@ def _call(
     if name.text in open_:
         chain = " -> ".join((*open_, name.text))
         raise refuse("E115", f"strategy `{name.text}` is defined by itself", name.span, cause=chain)
+    if len(open_) >= DEEPEST:
+        raise refuse("E115", f"`{name.text}` is too many strategies away from a body", name.span)
     found, home = resolved
-    inner = home.child(_bind(found, args, name.span, scope, home))
-    inside = (*open_, name.text)
-    if found.body is not None:
-        return composed(found.body, inner, problems, inside)
-    assert found.value is not None
-    return expand(found.value, inner, problems, inside)
+    bound = _bind(found, args, name.span, scope, home)
+    key = (id(found), repr(bound))
+    if key not in home.expanded:
+        inner, inside = home.child(bound), (*open_, name.text)
+        assert found.body is not None or found.value is not None
+        home.expanded[key] = (
+            expand(found.value, inner, problems, inside)
+            if found.value is not None
+            else composed(found.body or (), inner, problems, inside)
+        )
+    return home.expanded[key]
 
 
 def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope, home: Scope) -> dict[str, Value]:
@@ -275,7 +290,10 @@ def product(a: Composed, b: Composed, span: Span | None) -> Composed:
         place = span or b.schedule.span
         override_ = f"`override schedule: {b.schedule.name}`"
         raise refuse("E108", "two factors name a schedule", place, causes=causes, help=f"{override_} names one for all")
-    return Composed(journeys, b.schedule or a.schedule, (*a.claims, *b.claims))
+    if max((len(w.journey) for w in journeys.values()), default=0) > _LONGEST:
+        raise refuse("E118", f"a journey has more than {_LONGEST} steps", span)
+    claims = {(id(claim), id(scope)): (claim, scope) for claim, scope in (*a.claims, *b.claims)}
+    return Composed(journeys, b.schedule or a.schedule, tuple(claims.values()))
 
 
 def _both_place(key: Key, clash: tuple[str, Step, Step], written: Written, span: Span | None) -> Exception:
@@ -303,6 +321,11 @@ def override(base: Composed, placement: ast.Placement, scope: Scope) -> Composed
     if placement.head.text == "schedule":
         return attrs.evolve(base, schedule=type_schedule(placement.journey, scope))
     key, written = _written(placement, (), scope)
-    if key in base.journeys:
-        written = attrs.evolve(written, journey=replace(base.journeys[key].journey, written.journey, scope.mesh()))
-    return attrs.evolve(base, journeys={**base.journeys, key: written})
+    return attrs.evolve(base, journeys={**base.journeys, key: _over(base.journeys, key, written, scope)})
+
+
+def _over(said: Mapping[Key, Written], key: Key, written: Written, scope: Scope) -> Written:
+    """What an override says, in place of what it names where the same thing was placed before."""
+    if key not in said:
+        return written
+    return attrs.evolve(written, journey=replace(said[key].journey, written.journey, scope.mesh()))

@@ -32,7 +32,7 @@ def declare(
     open_: tuple[str, ...] = (),
 ) -> Scope:
     """The scope of a text; faults go to `problems`. `devices`: how many the hardware has, or raises Refused."""
-    scope = Scope(sets)
+    scope = Scope(sets, file.source.name)
     seen: dict[str, Span] = {}
     declared_meshes: list[ast.Mesh] = []
 
@@ -95,8 +95,7 @@ def declare(
         broken = refused.diagnostic
         problems.add(broken)
     meshes.build(declared_meshes, scope, total, broken, problems)
-    for each in (scope, *homes):  # what was read for the sizes of the mesh saw no axes yet
-        each.known.clear()
+    _forget(scope)
     _folds(scope, problems)
     _values(scope, problems)
     return scope
@@ -156,6 +155,13 @@ def _values(scope: Scope, problems: Problems, only: str = "") -> None:
                 scope.broken.setdefault(name, refused.diagnostic)
     scope.axes.clear()
     scope.axes.update(before)
+    _forget(scope)
+
+
+def _forget(scope: Scope) -> None:
+    """Declarations are read again: the axes that they may name are others now."""
+    for each in (scope, *_homes(scope)):
+        each.known.clear()
 
 
 def _homes(scope: Scope) -> list[Scope]:

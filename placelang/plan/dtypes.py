@@ -11,6 +11,8 @@ from fractions import Fraction
 
 import attrs
 
+from placelang.frozen import Frozen
+
 BYTES: Mapping[str, Fraction] = {
     "fp64": Fraction(8),
     "fp32": Fraction(4),
@@ -25,8 +27,8 @@ BYTES: Mapping[str, Fraction] = {
 """Bytes an element of each format takes."""
 
 
-@attrs.frozen
-class Precision:
+@attrs.frozen(eq=False, repr=False)
+class Precision(Frozen):
     """The format of each use. `master` is None where the parameters at rest are the master copy."""
 
     name: str

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placelang.diagnostics.diagnostic import Diagnostic, Label
+from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
 from placelang.diagnostics.problems import Problems, fault, refuse
 from placelang.model.model import Model, ModelError, generic
-from placelang.plan import capacity, claims, compose, declare, selectors
+from placelang.plan import capacity, claims, compose, declare, library, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
 from placelang.plan.merge import differ
@@ -83,7 +83,9 @@ def elaborate(
         problems.add(*([found] if found else []))
     if not problems.any_error:
         problems.add(*capacity.faults(plan))
-    return (None if problems.any_error else plan), problems.sorted(file.source)
+    said = problems.sorted(file.source)
+    refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
+    return (None if refused else plan), said
 
 
 class _Lines:
@@ -140,6 +142,8 @@ def _selections(plan: Plan, problems: Problems) -> None:
     """Globs match something, and two selections of one tensor do not contradict each other without `override`."""
     for placed in plan.placed:
         for selection in placed.selections:
+            if selection.span is not None and library.is_home(selection.span.source):
+                continue  # a shipped strategy names roles of every model
             if plan.model is not None and (found := selectors.check_match(selection, plan.model, plan.train.frozen)):
                 problems.add(found)
     for pattern in plan.train.frozen if plan.model is not None else ():

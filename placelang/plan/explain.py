@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.mesh import WELL_KNOWN, Mesh
 from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import Journey
@@ -16,8 +17,8 @@ from placelang.plan.text import journey_text, step_text, value_text
 from placelang.syntax import ast
 
 
-@attrs.frozen
-class Line:
+@attrs.frozen(eq=False, repr=False)
+class Line(Frozen):
     """One statement of the complete strategy, and why each part of it stands there that the text does not give."""
 
     text: str

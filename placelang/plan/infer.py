@@ -12,7 +12,7 @@ import attrs
 
 from placelang.diagnostics.problems import Problems, fault
 from placelang.plan.compose import Key, Written
-from placelang.plan.merge import is_layout, ordered, replace
+from placelang.plan.merge import ordered, replace
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Placed, Selection, State
 from placelang.plan.steps import (
@@ -101,9 +101,7 @@ def _refined(
     own = {key[0]: w for key, w in written.items() if key[1] == selections}
     by_name = all(s.kind in ("glob", "role") for s in selections)
     full: Mapping[State, Journey] = states
-    if by_name and any(
-        is_layout(s) for head in ("params", "optimizer", "grads") if head in own for s in own[head].journey
-    ):
+    if by_name and any(head in own for head in ("params", "optimizer", "grads")):
         full = _complete_refined({head: w.journey for head, w in own.items()}, base, states, mesh, problems)
     result: list[Placed] = []
     for state in State:

@@ -13,6 +13,7 @@ import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic, Label
 from placelang.diagnostics.problems import Problems, Refused, fault, refuse
+from placelang.frozen import Frozen
 from placelang.plan.meant import meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Role, View, atomic
 from placelang.plan.scope import Scope, size_of
@@ -50,8 +51,8 @@ def build(
                 scope.broken |= {a.name.text: refused.diagnostic for a in mesh.axes}
 
 
-@attrs.frozen
-class _Total:
+@attrs.frozen(eq=False, repr=False)
+class _Total(Frozen):
     """The ranks that the axes of a line make together, where they are known, and why not if a mistake is why."""
 
     ranks: int | None

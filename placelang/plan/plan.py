@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.dtypes import PRECISIONS, Precision
 from placelang.plan.mesh import Mesh
@@ -30,8 +31,8 @@ class State(Enum):
     ACTIVATIONS = "activations"
 
 
-@attrs.frozen
-class Selection:
+@attrs.frozen(eq=False, repr=False)
+class Selection(Frozen):
     """Which tensors or modules a placement is about: a glob over names, a role, or how another axis places them."""
 
     kind: str  # "glob" | "role" | "replicated" | "sharded" | "partial"
@@ -42,8 +43,8 @@ class Selection:
         return {"glob": f'"{self.value}"', "role": self.value}.get(self.kind, f"{self.kind}({self.value})")
 
 
-@attrs.frozen
-class Placed:
+@attrs.frozen(eq=False, repr=False)
+class Placed(Frozen):
     """The journey of one state: of all tensors, or where `selections` match, in place of what it names there."""
 
     state: State
@@ -53,8 +54,8 @@ class Placed:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Schedule:
+@attrs.frozen(eq=False, repr=False)
+class Schedule(Frozen):
     """The order of microbatches over the stages. `chunks`: model chunks a rank holds."""
 
     name: str
@@ -62,8 +63,8 @@ class Schedule:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Train:
+@attrs.frozen(eq=False, repr=False)
+class Train(Frozen):
     """What the job fixes. Sizes are None where the text gives none and stay symbols."""
 
     optimizer: str = "adamw"
@@ -89,16 +90,16 @@ MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 0, "sgd_momentum": 1, "lion"
 """Optimizers, with the states each keeps per parameter."""
 
 
-@attrs.frozen
-class Claim:
+@attrs.frozen(eq=False, repr=False)
+class Claim(Frozen):
     """`require` (before interpretation) or `assert` (after), with the names that its condition may use."""
 
     statement: ast.Claim
     scope: Scope = attrs.field(eq=False, repr=False)
 
 
-@attrs.frozen
-class BackendOptions:
+@attrs.frozen(eq=False, repr=False)
+class BackendOptions(Frozen):
     """`backend torch (compile = true)`: what only one backend knows, and validates."""
 
     name: str
@@ -106,16 +107,16 @@ class BackendOptions:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Assumption:
+@attrs.frozen(eq=False, repr=False)
+class Assumption(Frozen):
     """A fact that no line of the text gives, and the value that was taken for it."""
 
     name: str
     text: str
 
 
-@attrs.frozen
-class Plan:
+@attrs.frozen(eq=False, repr=False)
+class Plan(Frozen):
     """A complete strategy: every state has a journey that names every axis it crosses.
 
     `placed` holds one entry a state without selections, then those with selections in the order of the text.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Refused, refuse
+from placelang.frozen import Frozen
 from placelang.plan.meant import meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Mesh, View
 from placelang.plan.values import Axes, Unknown, Value, Word, evaluate, kind
@@ -21,11 +23,12 @@ from placelang.syntax import ast
 MAX_RANKS = 2**40  # beyond any machine; keeps arithmetic on sizes small
 
 
-@attrs.define
-class Scope:
+@attrs.define(eq=False, repr=False)
+class Scope(Frozen):
     """The declarations of one text. Without a `mesh` line, well-known axis names are axes as soon as they are used."""
 
     sets: Mapping[str, Value]
+    file: str = ""  # the name of the text
     lets: dict[str, ast.Let] = attrs.field(factory=dict)
     args: dict[str, ast.ArgDecl] = attrs.field(factory=dict)
     folds: dict[str, ast.FoldedAxis] = attrs.field(factory=dict)
@@ -38,6 +41,7 @@ class Scope:
     used_sets: set[str] = attrs.field(factory=set)
     broken: dict[str, Diagnostic] = attrs.field(factory=dict)  # names whose declaration was refused, and why
     broken_use: Diagnostic | None = None  # why a `use` without names was refused: any name might be its
+    expanded: dict[tuple[int, str], Any] = attrs.field(factory=dict)  # strategies by declaration and arguments, each once
     known: dict[str, Value] = attrs.field(factory=dict)  # declarations that were read, each once
 
     def child(self, bound: Mapping[str, Value]) -> Scope:
@@ -92,7 +96,7 @@ class Scope:
                 return Axes((name,), view[name].size)
         if name in self.known:
             return self.known[name]
-        if self._written(name) is not None:
+        if self.written(name) is not None:
             return self._read(name, span)
         if name in self.args:
             return self._arg(self.args[name])
@@ -119,7 +123,7 @@ class Scope:
         found = self.strategies.get(name)
         return None if found is None else (found, self)
 
-    def _written(self, name: str) -> ast.Expr | None:
+    def written(self, name: str) -> ast.Expr | None:
         """The expression that a declared name stands for, if it stands for one."""
         if name in self.folds:
             return self.folds[name].value
@@ -135,7 +139,7 @@ class Scope:
         todo: ast.Name | None = ast.Name(name, span=span)
         while todo is not None or reading:
             if todo is not None:
-                expr = self._written(todo.text)
+                expr = self.written(todo.text)
                 assert expr is not None, "only names that stand for an expression are read"
                 reading[todo.text] = expr, ast.names(expr)
             last = next(reversed(reading))
@@ -151,7 +155,7 @@ class Scope:
 
     def _unread(self, name: str) -> bool:
         elsewhere = name in self.broken or name in self.axes or name in self.homes or any(name in v for v in self.views)
-        return not elsewhere and name not in self.known and self._written(name) is not None
+        return not elsewhere and name not in self.known and self.written(name) is not None
 
     def _arg(self, arg: ast.ArgDecl) -> Value:
         """The value of an `arg` that no default gives."""

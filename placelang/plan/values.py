@@ -13,30 +13,31 @@ from typing import Protocol
 import attrs
 
 from placelang.diagnostics.problems import refuse
+from placelang.frozen import Frozen
 from placelang.quantity import Quantity, out_of_range
 from placelang.quantity import quantity as in_base_units
 from placelang.source import Span
 from placelang.syntax import ast
 
 
-@attrs.frozen
-class Axes:
+@attrs.frozen(eq=False, repr=False)
+class Axes(Frozen):
     """A product of axes, outer first. `size`, where arithmetic needs it, is None while one of them is a symbol."""
 
     names: tuple[str, ...]
     size: int | None = attrs.field(default=None, eq=False)
 
 
-@attrs.frozen
-class Word:
+@attrs.frozen(eq=False, repr=False)
+class Word(Frozen):
     """A name that means itself, such as `adamw` or `full`, with arguments if it was called."""
 
     name: str
     args: tuple[tuple[str | None, Value], ...] = ()
 
 
-@attrs.frozen
-class Unknown:
+@attrs.frozen(eq=False, repr=False)
+class Unknown(Frozen):
     """An `arg` without a value: a symbol. `dimension`: its unit, where that is known."""
 
     name: str
@@ -236,7 +237,7 @@ def _symbol(op: str, a: Value, b: Value, span: Span) -> Unknown:
         raise refuse("E111", f"{message} do not mix", span, f"`{op}` needs equal units")
     symbol = a if isinstance(a, Unknown) else b
     assert isinstance(symbol, Unknown)
-    return Unknown(symbol.name, unit if op in "+-%" else None)
+    return Unknown(symbol.name, (other if unit is None else unit) if op in "+-%" else None)
 
 
 def _sized(value: Value) -> Value:

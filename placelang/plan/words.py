@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.steps import (
     AllGather,
     AllToAll,
@@ -35,8 +36,8 @@ HEADS = (*STATES, "update", "schedule")
 """Names that may stand before the `:` of a placement."""
 
 
-@attrs.frozen
-class Option:
+@attrs.frozen(eq=False, repr=False)
+class Option(Frozen):
     """An option of a word. `kind` says what values it takes (see `journeys`); `words` are those of kind "word"."""
 
     name: str
@@ -45,8 +46,8 @@ class Option:
     doc: str = ""
 
 
-@attrs.frozen
-class Word:
+@attrs.frozen(eq=False, repr=False)
+class Word(Frozen):
     """A word of journeys: the step that it makes, with the fields that it fixes."""
 
     name: str

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Model, Stack
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Plan, State
@@ -21,8 +22,8 @@ from placelang.program.program import Group, Item, Program, Rep, Rest
 MICROBATCH = "microbatch"  # the loop over microbatches
 
 
-@attrs.frozen
-class _Layer:
+@attrs.frozen(eq=False, repr=False)
+class _Layer(Frozen):
     """A stack, the group of its own parameters (if any), and every group that its compute reads."""
 
     stack: Stack
@@ -39,8 +40,8 @@ class _Layer:
         return (Var(self.key),) if self.looped else ()
 
 
-@attrs.frozen
-class _Unit:
+@attrs.frozen(eq=False, repr=False)
+class _Unit(Frozen):
     """Groups that are gathered and reduced together: one block, or all that stands outside the blocks."""
 
     groups: tuple[str, ...]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Tensor
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import State, Train
@@ -17,8 +18,8 @@ from placelang.program.event import Buf, End, Event, Index, Layout, Var
 from placelang.program.profile import Profile
 
 
-@attrs.frozen
-class Rep:
+@attrs.frozen(eq=False, repr=False)
+class Rep(Frozen):
     """`trips` runs of `body`; the loop's index goes up from 0, or down to 0 when `reverse`. None: not known."""
 
     loop: str
@@ -30,8 +31,8 @@ class Rep:
 Item = Event | Rep
 
 
-@attrs.frozen
-class Group:
+@attrs.frozen(eq=False, repr=False)
+class Group(Frozen):
     """Parameters that travel together: those of one stack. `count` layers have one each, indexed by loop `name`."""
 
     name: str
@@ -40,8 +41,8 @@ class Group:
     tensors: tuple[Tensor, ...]  # owned here; tied tensors stand where their owner does
 
 
-@attrs.frozen
-class Rest:
+@attrs.frozen(eq=False, repr=False)
+class Rest(Frozen):
     """A state that lives between steps: buffers of `kind` of `group`, their layout, format and tier at rest."""
 
     state: State
@@ -53,8 +54,8 @@ class Rest:
     tier: str = "device"
 
 
-@attrs.frozen
-class Program:
+@attrs.frozen(eq=False, repr=False)
+class Program(Frozen):
     """One training step for every rank. `tokens` is the layout of the data: which axes split batch and sequence."""
 
     mesh: Mesh

@@ -6,40 +6,22 @@ grammar. Equality ignores spans, so `parse(print(tree)) == tree` can be asked. N
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from functools import cache
-from typing import Any
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Source, Span
 
 _NOWHERE = Span(Source("", "<built>"), 0, 0)
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
-class Node:
+class Node(Frozen):
     """Anything with a place in the text; trees built by hand have none."""
 
     span: Span = attrs.field(default=_NOWHERE, eq=False, repr=False)
-
-    # Written once here: attrs would generate and compile these for every class, which a start of `place` would feel.
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in _compared(type(self)))
-
-    def __hash__(self) -> int:
-        return hash((type(self), *(getattr(self, name) for name in _compared(type(self)))))
-
-    def __repr__(self) -> str:
-        shown = (f"{a.name}={getattr(self, a.name)!r}" for a in attrs.fields(type(self)) if a.repr)
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-@cache
-def _compared(kind: Any) -> tuple[str, ...]:
-    return tuple(a.name for a in attrs.fields(kind) if a.eq)
 
 
 # --- expressions: journeys and values alike -------------------------------------------------------------------------
@@ -138,24 +120,52 @@ class Group(Node):
 Expr = Name | Number | String | Star | List | Call | Unary | Binary | Then | As | With | Group
 
 
-def names(expr: Expr) -> Iterator[Name]:
-    """The names in a value that may be those of values: all but what is called."""
+def names(expr: Expr, called: bool = False) -> Iterator[Name]:
+    """The names in a value that may be those of values; what is `called` too, if asked."""
     match expr:
         case Name():
             yield expr
         case Group(inner):
-            yield from names(inner)
+            yield from names(inner, called)
         case Unary(_, operand):
-            yield from names(operand)
+            yield from names(operand, called)
         case Binary(_, left, right):
-            yield from names(left)
-            yield from names(right)
+            yield from names(left, called)
+            yield from names(right, called)
         case List(items):
             for item in items:
-                yield from names(item)
-        case Call(_, args):
+                yield from names(item, called)
+        case Call(func, args):
+            if called:
+                yield func
             for arg in args:
-                yield from names(arg.value)
+                yield from names(arg.value, called)
+
+
+def renamed(expr: Expr, new: Mapping[str, str]) -> Expr:
+    """A value with other names in the places of those in `new`."""
+    return replaced(expr, {old: Name(name) for old, name in new.items()})
+
+
+def replaced(expr: Expr, new: Mapping[str, Expr]) -> Expr:
+    """A value with expressions in the places of names; what is called is renamed where a name takes its place."""
+    match expr:
+        case Name(text) if text in new:
+            return attrs.evolve(new[text], span=expr.span)
+        case Group(inner):
+            return attrs.evolve(expr, inner=replaced(inner, new))
+        case Unary(_, operand):
+            return attrs.evolve(expr, operand=replaced(operand, new))
+        case Binary(_, left, right):
+            return attrs.evolve(expr, left=replaced(left, new), right=replaced(right, new))
+        case List(items):
+            return attrs.evolve(expr, items=tuple(replaced(item, new) for item in items))
+        case Call(func, args):
+            name = replaced(func, new)
+            inside = tuple(attrs.evolve(arg, value=replaced(arg.value, new)) for arg in args)
+            return attrs.evolve(expr, func=name if isinstance(name, Name) else func, args=inside)
+        case _:
+            return expr
 
 
 # --- statements -----------------------------------------------------------------------------------------------------

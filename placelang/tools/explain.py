@@ -5,9 +5,9 @@ Not for: finding what is inferred (`plan.explain`) or the pages themselves (`dia
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from placelang.diagnostics import codes, render
@@ -24,7 +24,7 @@ _LOOKS_LIKE_A_CODE = re.compile(r"[EWNewn]\d{1,4}|[a-z]+(-[a-z]+)+")
 
 def explain(screen: Screen, target: str, sets: Mapping[str, str], model: str | None) -> bool:
     """Explain a file or a code; whether there was something to explain."""
-    if not Path(target).is_file() and target != inputs.STDIN:
+    if not os.path.isfile(target) and target != inputs.STDIN:
         if (code := codes.find(target)) is not None:
             return _page(screen, code)
         if _LOOKS_LIKE_A_CODE.fullmatch(target):

@@ -98,18 +98,63 @@ def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert place("check", str(tmp_path / "pipe")).exit_code == 1
 
 
-@pytest.mark.parametrize("text", [CARD.replace("\n", "\r\n"), "\ufeff" + CARD, CARD.replace(" ; ", "\r"), CARD.rstrip()])
+@pytest.mark.parametrize(
+    "text", [CARD.replace("\n", "\r\n"), "\ufeff" + CARD, CARD.replace(" ; ", "\r"), CARD.rstrip()]
+)
 def test_line_ends_and_byte_order_marks_are_fine(text: str, tmp_path: Path) -> None:
     file = tmp_path / "card.place"
     file.write_bytes(text.encode())
     assert place("check", str(file)).exit_code == 0
 
 
-WORDS = (
-    "params grads optimizer activations update : ; | * = ( ) [ ] { } , shard(dp) replicate partial(dp) gather"
-    " reduce_scatter all_reduce(dp) mesh (dp=2) model gpt2_124m train apply zero3 strategy let arg on as with override"
-    ' "layers.*" 40GB/s 16_384 1f1b -1 0 999999999999999999999 # \n'
-).split(" ")
+WORDS = [
+    "params",
+    "grads",
+    "optimizer",
+    "activations",
+    "update",
+    ":",
+    ";",
+    "|",
+    "*",
+    "=",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    "shard(dp)",
+    "replicate",
+    "partial(dp)",
+    "gather",
+    "reduce_scatter",
+    "all_reduce(dp)",
+    "mesh",
+    "(dp=2)",
+    "model",
+    "gpt2_124m",
+    "train",
+    "apply",
+    "zero3",
+    "strategy",
+    "let",
+    "arg",
+    "on",
+    "as",
+    "with",
+    "override",
+    '"layers.*"',
+    "40GB/s",
+    "16_384",
+    "1f1b",
+    "-1",
+    "0",
+    "999999999999999999999",
+    "#",
+    "\n",
+]
 
 texts = st.one_of(
     st.binary(max_size=200),

@@ -76,7 +76,9 @@ def test_check_says_sound_and_what_was_inferred(card: str) -> None:
     done = place("check", card)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("sound: trains like one device\n")
-    assert re.search(r"^  \+ optimizer: +shard\(dp, dim = 0, pad = even\)\n +# shard: as params rest$", done.stdout, re.M)
+    assert re.search(
+        r"^  \+ optimizer: +shard\(dp, dim = 0, pad = even\)\n +# shard: as params rest$", done.stdout, re.M
+    )
 
 
 def test_check_refuses_with_place_rule_counterexample_and_count(wrong: str) -> None:
@@ -111,7 +113,8 @@ def test_set_gives_sizes_and_refuses_names_that_are_not_there(card: str) -> None
 
 def test_model_may_be_a_config(card: str, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}))
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
+    config.write_text(json.dumps({"model_type": "gpt2", **sizes}))
     done = place("cost", card, "--model", str(config), *SIZES)
     assert done.exit_code == 0, done.output
     assert place("cost", card, "--model", str(tmp_path / "none.json"), *SIZES).exit_code == 1
