@@ -150,7 +150,8 @@ def _group(name: str, value: object) -> tuple[str, ...]:
         if len(set(value)) < len(value):
             raise Refused(f"`{name}` names an axis twice", argument=name)
         return value
-    raise Refused(f"`{name}` is {_show(value)}, not an axis", f"`{name} = dp`, `{name} = dp * ep` or `{name} = global`", name)
+    examples = f"`{name} = dp`, `{name} = dp * ep` or `{name} = global`"
+    raise Refused(f"`{name}` is {_show(value)}, not an axis", examples, name)
 
 
 def _integer(name: str, value: object, least: int) -> int:

@@ -1,8 +1,8 @@
 """`lora = 16`: low-rank adapters beside the linear layers of a model whose own parameters are frozen.
 
-Source: LoRA (Hu et al. 2021, arXiv 2106.09685, section 4.1): W + B A, where A is (rank, in), B is (out, rank), and only A
-and B are trained. Names are torchtune's: `attn.wq.lora_a.weight`. Works on any model of `constructors`. Not for: frozen
-parameters that the job chooses (`train (frozen = ...)`).
+Source: LoRA (Hu et al. 2021, arXiv 2106.09685, section 4.1): W + B A, where A is (rank, in) and B is (out, rank), and
+only these are trained. Names are torchtune's: `attn.wq.lora_a.weight`. Works on any model of `constructors`. Not for:
+frozen parameters that the job chooses (`train (frozen = ...)`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _role(value: object) -> str:
 
 def _stack(stack: Stack, rank: int, roles: tuple[str, ...]) -> Stack:
     tensors: list[Tensor] = []
-    saved = [s for s in stack.saved if s.name != "head.input"]  # the head is frozen: only its weight's gradient needs it
+    saved = [s for s in stack.saved if s.name != "head.input"]  # which only the gradient of the frozen head needs
     for tensor in stack.tensors:
         tensors.append(attrs.evolve(tensor, frozen=True))
         if stack.block and tensor.kind == "weight" and any(_is(role, tensor) for role in roles):

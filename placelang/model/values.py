@@ -151,7 +151,7 @@ class _Reader:
     def _word(self, value: object) -> str:
         if isinstance(value, str):
             return value
-        raise self.refused("is a list of something else than words")
+        raise self.refused("has a value that no model has", "a list of words")
 
     def _computed(self, op: str, a: object, b: object) -> object:
         if op == "*" and isinstance(a, str | tuple) and isinstance(b, str | tuple):  # a product of axes

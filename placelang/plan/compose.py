@@ -100,9 +100,10 @@ def composed(
     if applied is not None:
         with problems.catching():
             base = expand(applied.value, scope, problems)
-            over = {key: _over(base.journeys, key, w, scope) for key, w in own.items() if w.override}
-            base = attrs.evolve(base, journeys={**base.journeys, **{k: w for k, w in over.items() if k in base.journeys}})
-            rest = {key: w for key, w in own.items() if not (w.override and key in base.journeys)}
+            over = {key for key, w in own.items() if w.override and key in base.journeys}
+            said = {key: _over(base.journeys, key, own[key], scope) for key in over}
+            rest = {key: w for key, w in own.items() if key not in over}
+            base = attrs.evolve(base, journeys={**base.journeys, **said})
             result = product(base, attrs.evolve(result, journeys=rest), None)
     for placement in overrides:
         with problems.catching():
@@ -223,7 +224,8 @@ def _call(
             if found.value is not None
             else composed(found.body or (), inner, problems, inside)
         )
-    return home.expanded[key]
+    result: Composed = home.expanded[key]
+    return result
 
 
 def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope, home: Scope) -> dict[str, Value]:

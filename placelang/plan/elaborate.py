@@ -5,46 +5,63 @@ Not for: verdicts on the result (`check`), or whether sizes fit (`capacity`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
 from placelang.diagnostics.problems import Problems, fault, refuse
-from placelang.model.model import Model, ModelError, generic
-from placelang.plan import capacity, claims, compose, declare, library, selectors
+from placelang.model.model import Model, generic
+from placelang.plan import capacity, claims, compose, declare, job, library, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
 from placelang.plan.merge import differ
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, Selection, State
+from placelang.plan.repeated import repeated
 from placelang.plan.scope import Scope
 from placelang.plan.steps import FORMS
 from placelang.plan.values import Unknown, Value, evaluate
-from placelang.source import Source, Span
+from placelang.source import Source
 from placelang.syntax import ast, reader
 
 if TYPE_CHECKING:
-    from placelang.hardware.hardware import Hardware, HardwareError
+    from placelang.hardware.hardware import Hardware
+
+
+Options = Callable[[Sequence[BackendOptions]], Sequence[Diagnostic]]
+"""What is wrong with the `backend` lines of a text."""
 
 
 def elaborate(
-    file: ast.File, sets: Mapping[str, Value] | None = None, model: Model | None = None
+    file: ast.File,
+    sets: Mapping[str, Value] | None = None,
+    model: Model | ast.Fact | None = None,
+    factory: job.Factory | None = None,
+    options: Options | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """The plan of a text, or None, with every fault of the text. `model` stands in for the text's own `model` line."""
+    """The plan of a text, or None, with every fault of the text.
+
+    `model`, a value or a line, stands in for the text's own `model` line. `factory` makes a model of Python code, and
+    `options` says what is wrong with the options of backends, which are no business of this room.
+    """
     problems = Problems()
     lines = _Lines(file.statements, problems)
+    if isinstance(model, ast.Fact):
+        lines.model, model = model, None
     hardware: list[Hardware] = []
 
     def devices(scope: Scope) -> int | None:
         if lines.hardware is not None:
-            hardware.append(_hardware(lines.hardware, scope))
+            hardware.append(job.hardware(lines.hardware, scope))
         return hardware[0].devices if hardware else None
 
     scope = declare.declare(file, sets or {}, devices, read_beside, problems)
-    if model is None and lines.model is not None:
+    if model is not None:
+        lines.model = None
+    elif lines.model is not None:
         with problems.catching():
-            model = _model(lines.model, scope)
+            model = job.model(lines.model, scope, factory)
     composed = compose.composed(file.statements, scope, problems)
     if not composed.journeys and composed.schedule is None and not problems.any_error:
         problems.add(_nothing_placed(scope))
@@ -70,6 +87,7 @@ def elaborate(
         hardware[0] if hardware else None,
         tuple(_claim(c, s) for c, s in composed.claims),
         backends,
+        repeated(file.statements, [f for f in (lines.model, lines.hardware) if f], composed.claims, scope),
     )
     _selections(plan, problems)
     known = claims.facts(mesh, train, model)
@@ -83,6 +101,8 @@ def elaborate(
         problems.add(*([found] if found else []))
     if not problems.any_error:
         problems.add(*capacity.faults(plan))
+    if backends and options:
+        problems.add(*options(backends))
     said = problems.sorted(file.source)
     refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
     return (None if refused else plan), said
@@ -194,78 +214,8 @@ def _backends(statements: Iterable[ast.Statement], scope: Scope, problems: Probl
                         help_ = f"`{a.value.span.text} = true`"
                         raise refuse("E107", "options are written `name = value`", a.span, help=help_)
                 values = tuple((a.name or "", evaluate(a.value, scope.lookup)) for a in s.args)
-                found.append(BackendOptions(s.name.text, values, s.span))
+                found.append(BackendOptions(s.name.text, values, tuple(a.span for a in s.args), s.span))
     return tuple(found)
-
-
-def _hardware(fact: ast.Fact, scope: Scope) -> Hardware:
-    """The machine of a `hardware` line: a catalogue name or a value of the text. Raises Refused."""
-    from placelang.hardware import catalogue, values
-    from placelang.hardware.hardware import Hardware
-
-    _whole_names(fact.value, scope)
-    lets = {name: let.value for name, let in scope.lets.items()}
-    found = values.hardware_of(fact.value, lets, catalogue.declared)
-    if isinstance(found, Hardware):
-        return found
-    code = "E101" if found.message.startswith("no hardware") else _code(found)
-    raise refuse(code, found.message, found.span or fact.value.span, help=found.suggestion)
-
-
-def _model(fact: ast.Fact, scope: Scope) -> Model:
-    """The model of a `model` line: a catalogue name, a value of the text, or the path of a config.json."""
-    from placelang.model import catalogue, huggingface, values
-
-    expr = fact.value
-    _whole_names(expr, scope)
-    if isinstance(expr, ast.String) and ":" in expr.value:
-        raise refuse("E112", "Python factories are not interpreted as models by this version", expr.span)
-    if isinstance(expr, ast.String):
-        found = huggingface.load(Path(expr.span.source.name).parent / expr.value)
-    else:
-        lets = {name: let.value for name, let in scope.lets.items()}
-        found = values.model_of(expr, lets, catalogue.lookup)
-    if isinstance(found, Model):
-        return found
-    if isinstance(expr, ast.String):
-        raise refuse("E120", found.message, expr.span, help=found.suggestion)
-    code = "E101" if found.message.startswith("no model") else _code(found)
-    raise refuse(code, found.message, _argument(expr, found.argument, scope), help=found.suggestion)
-
-
-def _code(error: ModelError | HardwareError) -> str:
-    if error.argument:
-        return "E106"
-    return "E107" if " needs " in error.message or "arguments by name" in error.message else "E105"
-
-
-def _whole_names(expr: ast.Expr, scope: Scope) -> None:
-    """Refuse an expression that names a declaration which was refused."""
-    for name in ast.names(expr):
-        scope.whole(name.text)
-
-
-def _argument(expr: ast.Expr, argument: str, scope: Scope) -> Span:
-    """Where an argument of a value stands, which may be behind names that the text binds; else its head."""
-    seen: set[str] = set()
-    while True:
-        match expr:
-            case ast.Group(inner=inner):
-                expr = inner
-                continue
-            case ast.Call(func=func, args=args):
-                place = next((a.span for a in args if argument and a.name == argument), None)
-                if place is not None:
-                    return place
-                head = func
-            case ast.Name():
-                head = expr
-            case _:
-                return expr.span
-        if head.text in seen or head.text not in scope.lets:
-            return head.span
-        seen.add(head.text)
-        expr = scope.lets[head.text].value
 
 
 def _nothing_placed(scope: Scope) -> Diagnostic:

@@ -5,7 +5,7 @@ Not for: layout of users' own files (`syntax.formatter`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
@@ -25,42 +25,24 @@ class Line(Frozen):
     why: tuple[str, ...] = ()
 
 
-def explain(plan: Plan, given: Sequence[str] = ()) -> str:
-    """The complete strategy as `.place` text, one statement a line, reasons as comments above it. `given`: lines of the
-    text that stand as they are (see `kept`)."""
-    rows = (row for line in lines(plan, given) for row in (*(f"# {why}" for why in line.why), line.text))
+def explain(plan: Plan) -> str:
+    """The complete strategy as `.place` text, one statement a line, reasons as comments above it."""
+    rows = (row for line in lines(plan) for row in (*(f"# {why}" for why in line.why), line.text))
     return "".join(f"{row}\n" for row in rows)
 
 
-def lines(plan: Plan, given: Sequence[str] = ()) -> tuple[Line, ...]:
+def lines(plan: Plan) -> tuple[Line, ...]:
     """The complete strategy, one statement a line."""
-    return (*(Line(text) for text in given), *_facts(plan), *_states(plan))
+    return (*_repeated(plan), *_facts(plan), *_states(plan))
 
 
-def kept(file: ast.File) -> tuple[str, ...]:
-    """The statements of a text that elaboration leaves as they are: model, hardware, claims and backends, after the
-    declarations that they name."""
-    facts = [s for s in file.statements if isinstance(s, (ast.Fact, ast.Claim, ast.Backend))]
-    declared = {s.name.text: s for s in file.statements if isinstance(s, (ast.Let, ast.ArgDecl, ast.FoldedAxis))}
-    needed: set[str] = set()
-    wanted = [name for fact in facts for name in _names(fact)]
-    while wanted:
-        if (name := wanted.pop()) in declared and name not in needed:
-            needed.add(name)
-            wanted += _names(declared[name])
-    texts = (s.span.text for name, s in declared.items() if name in needed)
-    return (*texts, *(s.span.text for s in facts))
+def _repeated(plan: Plan) -> Iterator[Line]:
+    if plan.model is not None and not any(isinstance(s, ast.Fact) and s.kind == "model" for s in plan.repeated):
+        yield Line(f"# the model is {plan.model.name}, which was given beside the text")
+    if plan.repeated:
+        from placelang.syntax.formatter import print_node
 
-
-def _names(node: object) -> list[str]:
-    """Every name below a node."""
-    if isinstance(node, ast.Name):
-        return [node.text]
-    if isinstance(node, tuple):
-        return [name for part in node for name in _names(part)]
-    if isinstance(node, ast.Node):
-        return [name for field in attrs.fields(type(node)) for name in _names(getattr(node, field.name))]
-    return []
+        yield from (Line(print_node(statement)) for statement in plan.repeated)
 
 
 def _facts(plan: Plan) -> Iterator[Line]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from placelang.hardware.hardware import Hardware, HardwareError
 
 Factory = Callable[[str, Path], "Model | Diagnostic"]
-"""Calls the Python factory `pkg.module:build`, found from the folder of the text, and reads the module that it makes."""
+"""Calls the Python factory `pkg.module:build`, found from a folder, and reads the module that it makes."""
 
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 

@@ -14,6 +14,7 @@ from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import refuse
 from placelang.plan.dtypes import BYTES
 from placelang.plan.meant import meant
+from placelang.plan.merge import one_format
 from placelang.plan.mesh import Role
 from placelang.plan.options import option_value
 from placelang.plan.plan import Schedule
@@ -43,7 +44,7 @@ def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
             moved = moved or not form
             steps.append(step)
     _check_axes(steps)
-    return tuple(steps)
+    return tuple(one_format(steps))
 
 
 def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
@@ -125,6 +126,11 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
         case _:
             raise refuse("E105", f"a step of {head} is a word such as `{TAKES[head][0]}`", part.span)
     word = _word(head, name)
+    if dtype is not None and head == "optimizer":
+        both = f"`as (master = {dtype.text}, moments = {dtype.text})`, or one of the two"
+        raise refuse(
+            "E118", "the optimizer has more than one format, and this does not say whose", dtype.span, help=both
+        )
     axes, fields = _arguments(word, args, scope)
     if word.axes == "required" and not axes:
         role = Role.TENSOR if word.name != "shard" else Role.DATA

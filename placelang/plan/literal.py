@@ -8,8 +8,8 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import reduce
 
-from placelang.plan.values import Axes, Quantity, Unknown, Value, Word
-from placelang.quantity import quantity
+from placelang.plan.values import Axes, Unknown, Value, Word
+from placelang.quantity import Quantity, quantity
 from placelang.syntax import ast
 from placelang.syntax.words import UNITS, is_decimal, spell
 

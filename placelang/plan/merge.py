@@ -5,6 +5,8 @@ Not for: which statement replaces which (`compose`, `infer`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import attrs
 
 from placelang.plan.mesh import Mesh
@@ -48,6 +50,13 @@ def join(a: Journey, b: Journey) -> Journey:
     return ordered((*a, *b))
 
 
+def one_format(steps: Iterable[Step]) -> Iterator[Step]:
+    """The forms of a journey are one phase and have one format: the last that is written."""
+    steps = tuple(steps)
+    dtype = next((s.dtype for s in reversed(steps) if isinstance(s, FORMS) and s.dtype), None)
+    return (attrs.evolve(s, dtype=dtype) if isinstance(s, FORMS) else s for s in steps)
+
+
 def ordered(steps: Journey) -> Journey:
     """Forms first; `replicate` without axes is the unit and gives way to any other form."""
     forms = [s for s in steps if isinstance(s, FORMS)]
@@ -55,6 +64,7 @@ def ordered(steps: Journey) -> Journey:
     forms = [s for s in forms if s.axes or not (split and isinstance(s, Replicate))]
     if not split:
         forms = forms[:1]
+    forms = list(one_format(forms))
     moves = [s for s in steps if not isinstance(s, FORMS)]
     if any(isinstance(s, Gather) for s in moves):  # what rests elsewhere comes back before it is gathered
         moves.sort(key=lambda s: not isinstance(s, Offload))

@@ -22,6 +22,7 @@ from placelang.syntax import ast
 if TYPE_CHECKING:
     from placelang.hardware.hardware import Hardware
     from placelang.plan.scope import Scope
+    from placelang.plan.values import Value
 
 
 class State(Enum):
@@ -103,7 +104,8 @@ class BackendOptions(Frozen):
     """`backend torch (compile = true)`: what only one backend knows, and validates."""
 
     name: str
-    options: tuple[tuple[str, object], ...]
+    options: tuple[tuple[str, Value], ...]
+    spans: tuple[Span, ...] = attrs.field(default=(), eq=False, repr=False)  # of each option
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
@@ -132,6 +134,7 @@ class Plan(Frozen):
     hardware: Hardware | None = None
     claims: tuple[Claim, ...] = ()
     backends: tuple[BackendOptions, ...] = ()
+    repeated: tuple[ast.Statement, ...] = ()  # what of the text no rule completes: see the module of this name
 
     def journey(self, state: State) -> Journey:
         """The journey of a state where no selection says otherwise."""

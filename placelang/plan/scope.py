@@ -41,7 +41,7 @@ class Scope(Frozen):
     used_sets: set[str] = attrs.field(factory=set)
     broken: dict[str, Diagnostic] = attrs.field(factory=dict)  # names whose declaration was refused, and why
     broken_use: Diagnostic | None = None  # why a `use` without names was refused: any name might be its
-    expanded: dict[tuple[int, str], Any] = attrs.field(factory=dict)  # strategies by declaration and arguments, each once
+    expanded: dict[tuple[int, str], Any] = attrs.field(factory=dict)  # strategies, by declaration and arguments
     known: dict[str, Value] = attrs.field(factory=dict)  # declarations that were read, each once
 
     def child(self, bound: Mapping[str, Value]) -> Scope:

@@ -5,6 +5,7 @@ The inverse of `journeys`. Not for: reasons (`explain`), or layout of users' fil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from fractions import Fraction
 
@@ -27,11 +28,17 @@ from placelang.plan.words import WORDS, Word
 
 def journey_text(journey: Journey, full: bool = True, hide: tuple[str, ...] = ()) -> str:
     """`shard(dp, dim = 0) | gather(dp)`, without the options in `hide`."""
-    forms = " * ".join(step_text(s, full, hide) for s in journey if isinstance(s, FORMS))
+    forms = _forms([s for s in journey if isinstance(s, FORMS)], full, hide)
     formats = " ".join(step_text(s, full) for s in journey if isinstance(s, Formats))
     first = " ".join(part for part in (forms, formats) if part)
     moves = (step_text(s, full, hide) for s in journey if not isinstance(s, (*FORMS, Formats)))
     return " | ".join((*((first,) if first else ()), *moves))
+
+
+def _forms(forms: Sequence[Step], full: bool, hide: tuple[str, ...]) -> str:
+    """`shard(a) * shard(b) as bf16`: the format after the last is that of all."""
+    bare = (step_text(s if s is forms[-1] else attrs.evolve(s, dtype=None), full, hide) for s in forms)
+    return " * ".join(bare)
 
 
 def step_text(step: Step, full: bool = True, hide: tuple[str, ...] = ()) -> str:

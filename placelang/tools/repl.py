@@ -82,8 +82,8 @@ class Repl:
         if strategy.plan is None or not strategy.ok:
             return
         before = old.strategy
-        known = () if before.plan is None else lines(before.plan, before.given)
-        for row in inferred(self.screen, (line for line in lines(strategy.plan, strategy.given) if line not in known)):
+        known = () if before.plan is None else lines(before.plan)
+        for row in inferred(self.screen, (line for line in lines(strategy.plan) if line not in known)):
             self.screen.out(row)
         for row in _changes(self.screen, list(changes(old, self.session))):
             self.screen.out(row)

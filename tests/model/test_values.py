@@ -63,7 +63,7 @@ def test_arguments_compute() -> None:
         ("model gpt2(positions = learned(rope))", "a position table has a whole number of rows", "positions"),
         ("model 12", "this is not a model", ""),
         ("let a = b\nlet b = a\nmodel a", "`a` is defined by itself", ""),
-        ("let a = a\nmodel gpt2(layers = a)", "`layers` is `a`, not a whole number", "layers"),
+        ("let a = a\nmodel gpt2(layers = a)", "`a` is defined by itself", "layers"),
     ],
 )
 def test_what_is_no_model_is_refused(text: str, message: str, argument: str) -> None:

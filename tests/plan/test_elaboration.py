@@ -66,7 +66,8 @@ def test_a_reduction_of_each_microbatch_comes_first() -> None:
         "apply hsdp * experts_folded"
     )
     assert journeys(text)["grads[experts]"] == (
-        "partial(dp_replicate * efsdp) | reduce_scatter(efsdp, when = microbatch) | all_reduce(dp_replicate, when = step)"
+        "partial(dp_replicate * efsdp) | reduce_scatter(efsdp, when = microbatch)"
+        " | all_reduce(dp_replicate, when = step)"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from placelang.plan import library
@@ -29,7 +31,7 @@ JOBS = {
         "apply megatron_sp(tp) * shared_kv_heads(kv_tp, kv_copy)"
     ),
     "lora": 'mesh (dp = 4)\nmodel llama3_8b\ntrain (frozen = "layers.{0..29}")\n',
-    "qlora": 'mesh (dp = 4)\nmodel llama3_8b\ntrain (frozen = "layers.{0..29}")\n',
+    "qlora": "mesh (dp = 4)\nmodel llama3_8b(lora = 16)\n",
 }
 """A job for each strategy that takes more than `dp = 4`; where it says no `apply`, the strategy alone is applied."""
 
@@ -59,8 +61,8 @@ def test_each_strategy_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "stdlib" / "strategies").glob("**/*.place")), ids=lambda p: p.stem)
-def test_each_file_names_its_sources(path: object) -> None:
-    assert "Source" in open(str(path), encoding="utf-8").read()
+def test_each_file_names_its_sources(path: Path) -> None:
+    assert "Source" in path.read_text(encoding="utf-8")
 
 
 def test_the_reference_names_no_strategy_that_is_not_shipped() -> None:
@@ -70,8 +72,8 @@ def test_the_reference_names_no_strategy_that_is_not_shipped() -> None:
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "stdlib" / "strategies" / "published").glob("*.place")), ids=lambda p: p.stem
 )
-def test_published_compositions(path: object) -> None:
-    strategy = read(open(str(path), encoding="utf-8").read(), str(path))
+def test_published_compositions(path: Path) -> None:
+    strategy = read(path.read_text(encoding="utf-8"), str(path))
     is_fixed_point(strategy)
     assert strategy.plan is not None
     plan = strategy.plan
