@@ -220,7 +220,7 @@ def _model(model: str | Model | None) -> tuple[Model | ast.Fact | None, tuple[Di
         return None, (source,)
     file, problems = parse(source)
     match file.statements:
-        case (ast.Fact(kind="model") as line,) if not problems:
+        case (ast.Fact(kind="model", value=ast.Name() | ast.Call() | ast.String()) as line,) if not problems:
             return line, ()
     from placelang.model import catalogue
 

@@ -43,23 +43,34 @@ def load(path: str, folder: Path) -> Model | Diagnostic:
             return _raised(f"importing `{module}`", error)
         except (Exception, SystemExit) as error:
             return _raised(f"importing `{module}`", error)
+        if _shadowed(module, folder, getattr(home, "__file__", None)):
+            return _fault(
+                f"`{module}` is the name of another module, which is loaded already", "give yours another name"
+            )
         factory: Any = home
         for part in name.split("."):
-            try:
-                factory = getattr(factory, part)
-            except AttributeError:
-                near = did_you_mean(part, [n for n in dir(factory) if not n.startswith("_")])
+            near = did_you_mean(part, [n for n in dir(factory) if not n.startswith("_")])
+            factory = getattr(factory, part, None)
+            if factory is None:
                 return _fault(f"`{module}` has no `{name}`", f"did you mean `{near}`?" if near else "")
         try:
             with torch.device("meta"):
                 made = factory()
+            if not isinstance(made, nn.Module):
+                kind = type(made).__name__
+                return _fault(f"`{path}()` returns {kind}, not an nn.Module", "a factory takes no arguments")
+            if next(made.parameters(), None) is None:
+                return _fault(f"the module of `{path}()` has no parameters")
+            return read(made, path)
         except (Exception, SystemExit) as error:
             return _raised(f"`{path}()`", error)
-        if not isinstance(made, nn.Module):
-            return _fault(f"`{path}()` returns {type(made).__name__}, not an nn.Module", "a function without arguments")
-        if next(made.parameters(), None) is None:
-            return _fault(f"the module of `{path}()` has no parameters")
-        return read(made, name)
+
+
+def _shadowed(module: str, folder: Path, file: str | None) -> bool:
+    """Whether `folder` has a module of this name, and another was loaded before it."""
+    root = folder.resolve() / module.partition(".")[0]
+    theirs = root.with_name(f"{root.name}.py").is_file() or (root / "__init__.py").is_file()
+    return theirs and (file is None or not Path(file).resolve().is_relative_to(folder.resolve()))
 
 
 @contextmanager
@@ -72,10 +83,12 @@ def _importing(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(here)
+        if here in sys.path:
+            sys.path.remove(here)
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and Path(file).is_relative_to(here) and "site-packages" not in file:
+            installed = name.partition(".")[0] == "placelang" or "site-packages" in str(file)
+            if file is not None and not installed and Path(file).is_relative_to(here):
                 del sys.modules[name]
 
 
@@ -88,6 +101,8 @@ def _raised(what: str, error: BaseException) -> Diagnostic:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    place = f" ({Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno})" if last is not None else ""
+    file = last.tb_frame.f_code.co_filename if last is not None else __file__
+    theirs = last is not None and file != __file__ and not file.startswith("<")
+    place = f" ({Path(file).name}:{last.tb_lineno})" if last is not None and theirs else ""
     said = " ".join(str(error).split())[:200]
     return _fault(f"{what} raises {type(error).__name__}{f': {said}' if said else ''}{place}")

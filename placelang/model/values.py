@@ -93,7 +93,7 @@ class _Reader:
         """An argument's value: an int, a Fraction, a bool, a word, `learned(n)`, `lora(...)`; a tuple of words for a
         list, or for a product of axes. Raises Refused."""
         if self.depth >= DEEPEST:
-            raise self.refused("is nested too deeply", "give parts of it names with `let`")
+            raise self.refused("is nested too deeply", "fewer names within names and parentheses within parentheses")
         self.depth += 1
         try:
             match expr:

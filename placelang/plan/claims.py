@@ -11,7 +11,7 @@ from fractions import Fraction
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Refused, fault, refuse
 from placelang.model.model import Model
-from placelang.plan.meant import meant
+from placelang.plan.meant import listed, meant
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Train
 from placelang.plan.scope import Scope
@@ -96,7 +96,7 @@ def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: C
             raise refuse("E121", message, span, help="`model llama3_8b`, or `--model llama3_8b`")
         declared = (*scope.axes, *scope.lets, *scope.args)
         near = meant(name, (*known, *declared, *COSTS))
-        all_ = ", ".join(dict.fromkeys((*declared, *known, *(COSTS if claim.kind == "assert" else ()))))
+        all_ = listed((*declared, *known, *(COSTS if claim.kind == "assert" else ())))
         help_ = f"did you mean `{near}`?" if near else f"known here: {all_}"
         raise refuse("E101", f"no fact is called `{name}`", span, help=help_)
 

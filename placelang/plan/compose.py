@@ -15,7 +15,7 @@ from placelang.diagnostics.problems import Problems, refuse
 from placelang.frozen import Frozen
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
-from placelang.plan.meant import meant
+from placelang.plan.meant import listed, meant
 from placelang.plan.merge import join, replace, shared
 from placelang.plan.mesh import WELL_KNOWN
 from placelang.plan.plan import Schedule, Selection
@@ -206,7 +206,7 @@ def _call(
             "E101",
             f"no strategy is called `{name.text}`",
             name.span,
-            help=f"did you mean `{near}`?" if near else f"known: {', '.join(known)}",
+            help=f"did you mean `{near}`?" if near else f"known: {listed(known)}",
         )
     if name.text in open_:
         chain = " -> ".join((*open_, name.text))
@@ -269,7 +269,7 @@ def _no_default(name: str, param: ast.Param, span: Span, scope: Scope) -> Except
     assert param.default is not None, "the default is what is missing"
     usual = param.default.span.text
     fit = scope.mesh().of_role(WELL_KNOWN[usual]) if usual in WELL_KNOWN else ()
-    help_ = f"`{name}({param.name.text} = {fit[0]})`" if fit else f"axes: {', '.join(scope.axis_names())}"
+    help_ = f"`{name}({param.name.text} = {fit[0]})`" if fit else f"axes: {listed(scope.axis_names())}"
     return refuse("E102", f"`{name}` works over `{usual}`, which is no axis of the mesh", span, help=help_)
 
 

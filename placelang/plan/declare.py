@@ -12,12 +12,14 @@ import attrs
 from placelang.diagnostics.diagnostic import Diagnostic, Label
 from placelang.diagnostics.problems import Problems, Refused, fault, refuse
 from placelang.plan import library, meshes
-from placelang.plan.meant import meant
+from placelang.plan.meant import listed, meant
 from placelang.plan.scope import Scope, check_kind, known_kind
 from placelang.plan.values import Axes, Value, kind
 from placelang.source import Source, Span
 from placelang.syntax import ast
 from placelang.syntax.parser import parse
+
+DEEPEST = 50  # files that use files
 
 Reader = Callable[[str, Source], "Source | Diagnostic"]
 """Reads the file that `use` names, seen from the text that names it."""
@@ -162,6 +164,7 @@ def _forget(scope: Scope) -> None:
     """Declarations are read again: the axes that they may name are others now."""
     for each in (scope, *_homes(scope)):
         each.known.clear()
+        each.failed.clear()
 
 
 def _homes(scope: Scope) -> list[Scope]:
@@ -194,9 +197,11 @@ def _use(
         raise refuse(
             "E115", f'`use "{use.path}"` leads back to this file', use.span, cause=" -> ".join((*chain, found.name))
         )
+    if len(chain) > DEEPEST:
+        raise refuse("E115", f'`use "{use.path}"` is more than {DEEPEST} files deep', use.span)
     file, faults = parse(found)
     problems.add(*faults)
-    home = declare(file, {}, lambda _: None, reader, problems, chain)
+    home = declare(_sizeless(file), {}, lambda _: None, reader, problems, chain)
     names = (*home.strategies, *home.lets, *home.homes)
     wanted = [(i.name, i.alias or i.name) for i in use.names] or [
         (ast.Name(n, span=use.span), ast.Name(n, span=use.span)) for n in names
@@ -209,12 +214,23 @@ def _use(
                 "E101",
                 f'"{use.path}" declares no `{name.text}`',
                 name.span,
-                help=f"did you mean `{near}`?" if near else f"it declares: {', '.join(names) or 'nothing'}",
+                help=f"did you mean `{near}`?" if near else f"it declares: {listed(names) or 'nothing'}",
             )
             problems.add(missing)
             scope.broken[alias.text] = missing
         elif fresh(alias):
             scope.homes[alias.text] = (home, name.text)
+
+
+def _sizeless(file: ast.File) -> ast.File:
+    """A file whose meshes have no sizes: what it declares places over the axes of the text that uses it."""
+
+    def bare(statement: ast.Statement) -> ast.Statement:
+        if not isinstance(statement, ast.Mesh):
+            return statement
+        return attrs.evolve(statement, axes=tuple(attrs.evolve(axis, size=None) for axis in statement.axes))
+
+    return attrs.evolve(file, statements=tuple(map(bare, file.statements)))
 
 
 def strategy(name: str, scope: Scope) -> tuple[ast.Strategy, Scope] | None:
@@ -237,7 +253,7 @@ def names_nothing(scope: Scope, facts: tuple[str, ...], problems: Problems) -> N
             continue
         known = (*scope.args, *scope.axes, *facts)
         near = meant(name, known)
-        help_ = f"did you mean `--set {near}=...`?" if near else f"a text can be given: {', '.join(known)}"
+        help_ = f"did you mean `--set {near}=...`?" if near else f"a text can be given: {listed(known)}"
         if name in scope.lets:
             help_ = f"`{name}` is a `let`; `arg {name}` in its place can be set"
         problems.add(fault("E101", f"`--set {name}` names nothing in this text", None, help=help_))

@@ -20,7 +20,7 @@ from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, Selection, State
 from placelang.plan.repeated import repeated
 from placelang.plan.scope import Scope
-from placelang.plan.steps import FORMS
+from placelang.plan.steps import FORMS, Journey
 from placelang.plan.values import Unknown, Value, evaluate
 from placelang.source import Source
 from placelang.syntax import ast, reader
@@ -47,6 +47,7 @@ def elaborate(
     """
     problems = Problems()
     lines = _Lines(file.statements, problems)
+    lines.set(sets or {}, file.statements)
     if isinstance(model, ast.Fact):
         lines.model, model = model, None
     hardware: list[Hardware] = []
@@ -75,7 +76,8 @@ def elaborate(
     samples = split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
     train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
     backends = _backends(file.statements, scope, problems)
-    declare.names_nothing(scope, NAMES, problems)
+    scope.used_sets |= {"model", "hardware"}
+    declare.names_nothing(scope, (*NAMES, "model", "hardware"), problems)
     plan = Plan(
         mesh,
         placed,
@@ -121,6 +123,13 @@ class _Lines:
                 problems.add(fault("E119", f"a second `{name}` line", s.span, causes=(Label(first.span, "the first"),)))
             elif name:
                 setattr(self, name, s)
+
+    def set(self, sets: Mapping[str, Value], statements: Iterable[ast.Statement]) -> None:
+        """`--set model=...` and `--set hardware=...` stand in for lines, unless an `arg` has the name."""
+        args = {s.name.text for s in statements if isinstance(s, ast.ArgDecl)}
+        for name in ("model", "hardware"):
+            if name in sets and name not in args:
+                setattr(self, name, job.line(name, sets[name]))
 
 
 def read_beside(path: str, source: Source) -> Source | Diagnostic:
@@ -182,18 +191,23 @@ def _clashes(placed: Sequence[Placed], model: Model, frozen: tuple[str, ...]) ->
         )
         for p in placed
     ]
-    for i, later in enumerate(placed):
-        for j in range(i):
-            both = hits[i] & hits[j]
-            if both and not later.override and (where := differ(later.journey, placed[j].journey)):
-                span, other = later.span, placed[j].span
+    seen: dict[str, dict[Journey, Placed]] = {}  # by tensor, what was said of it before
+    for later, names in zip(placed, hits, strict=True):
+        earlier = {journey: first for name in sorted(names) for journey, first in seen.get(name, {}).items()}
+        for journey, first in earlier.items() if not later.override else ():
+            if where := differ(later.journey, journey):
+                both = min(n for n in names if journey in seen.get(n, {}))
+                span = later.span
                 yield fault(
                     "E108",
-                    f"two selections place {later.state.value} of `{min(both)}` differently {where}",
+                    f"two selections place {later.state.value} of `{both}` differently {where}",
                     span,
-                    causes=(Label(other, "one"),) if other else (),
+                    causes=(Label(first.span, "one"),) if first.span else (),
                     help=f"`override {span.text}` lets this one replace the other" if span else "",
                 )
+                break
+        for name in names:
+            seen.setdefault(name, {}).setdefault(later.journey, later)
 
 
 def _claim(claim: ast.Claim, scope: Scope) -> Claim:

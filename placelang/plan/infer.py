@@ -39,8 +39,12 @@ def infer(written: Mapping[Key, Written], mesh: Mesh, problems: Problems) -> tup
     states = _complete(base, mesh, problems)
     update = _update(base.get("update", ()), states[State.PARAMS], states[State.OPTIMIZER])
     placed = [Placed(state, journey) for state, journey in states.items()]
-    for selections in dict.fromkeys(key[1] for key in written if key[1]):
-        placed += _refined(selections, written, base, states, mesh, problems)
+    refined: dict[tuple[Selection, ...], dict[str, Written]] = {}
+    for (head, selections), w in written.items():
+        if selections:
+            refined.setdefault(selections, {})[head] = w
+    for selections, own in refined.items():
+        placed += _refined(selections, own, base, states, mesh, problems)
     return tuple(placed), update
 
 
@@ -90,7 +94,7 @@ def _partial_axes(params: Journey, split: tuple[str, ...], mesh: Mesh) -> tuple[
 
 def _refined(
     selections: tuple[Selection, ...],
-    written: Mapping[Key, Written],
+    own: Mapping[str, Written],
     base: Mapping[str, Journey],
     states: Mapping[State, Journey],
     mesh: Mesh,
@@ -98,7 +102,6 @@ def _refined(
 ) -> list[Placed]:
     """What a selection's tensors do where they differ from the rest. Where params lie otherwise, so does what follows
     from them."""
-    own = {key[0]: w for key, w in written.items() if key[1] == selections}
     by_name = all(s.kind in ("glob", "role") for s in selections)
     full: Mapping[State, Journey] = states
     if by_name and any(head in own for head in ("params", "optimizer", "grads")):

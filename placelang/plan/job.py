@@ -18,8 +18,8 @@ from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model, ModelError
 from placelang.plan.literal import literal
 from placelang.plan.scope import Scope
-from placelang.plan.values import Axes
-from placelang.source import Span
+from placelang.plan.values import Axes, Value
+from placelang.source import Source, Span
 from placelang.syntax import ast
 
 if TYPE_CHECKING:
@@ -29,6 +29,17 @@ Factory = Callable[[str, Path], "Model | Diagnostic"]
 """Calls the Python factory `pkg.module:build`, found from a folder, and reads the module that it makes."""
 
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def line(name: str, value: Value) -> ast.Fact:
+    """The line that `--set model=...` or `--set hardware=...` stands for."""
+    from placelang.syntax.formatter import print_node
+    from placelang.syntax.parser import parse
+
+    file, problems = parse(Source(f"{name} {print_node(literal(value))}", f"--set {name}"))
+    fact = file.statements[0]
+    assert isinstance(fact, ast.Fact) and not problems, "a value is an expression"
+    return fact
 
 
 def hardware(fact: ast.Fact, scope: Scope) -> Hardware:

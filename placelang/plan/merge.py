@@ -64,13 +64,13 @@ def ordered(steps: Journey) -> Journey:
     forms = [s for s in forms if s.axes or not (split and isinstance(s, Replicate))]
     if not split:
         forms = forms[:1]
-    forms = list(one_format(forms))
+    phase = tuple(one_format(forms))
     moves = [s for s in steps if not isinstance(s, FORMS)]
     if any(isinstance(s, Gather) for s in moves):  # what rests elsewhere comes back before it is gathered
         moves.sort(key=lambda s: not isinstance(s, Offload))
     elif any(isinstance(s, Reduce) for s in moves):  # and is put there once it is reduced
         moves.sort(key=lambda s: isinstance(s, Offload))
-    return (*forms, *moves)
+    return (*phase, *moves)
 
 
 def replace(base: Journey, new: Journey, mesh: Mesh) -> Journey:

@@ -35,16 +35,20 @@ def option_value(kind_: str, words: tuple[str, ...], name: str, value: Value, sp
     found = _KINDS[kind_](value, words)
     if found is not None:
         return found
-    takes = _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
-    if kind_ == "names":
-        takes = f"a list of {', '.join(words)}"
     near = meant(value.name, (*words, *_NAMES.get(kind_, ()))) if isinstance(value, Word) else None
     raise refuse(
         "E106",
         f"`{name}` cannot be {kind(value)}",
         span,
-        help=f"did you mean `{near}`?" if near else f"it takes {takes}",
+        help=f"did you mean `{near}`?" if near else f"it takes {takes(kind_, words)}",
     )
+
+
+def takes(kind_: str, words: tuple[str, ...]) -> str:
+    """What values an option of a kind takes, for people."""
+    if kind_ == "names":
+        return f"a list of {', '.join(words)}"
+    return _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
 
 
 def whole(value: Value) -> int | None:

@@ -167,6 +167,8 @@ def _unary(op: str, value: Value, span: Span) -> Value:
         return not value
     if op == "-" and isinstance(value, Fraction) and not isinstance(value, bool):
         return -value
+    if op == "-" and isinstance(value, Quantity):
+        return Quantity(-value.value, value.dimension)
     if isinstance(value, Unknown):
         return value
     raise refuse("E105", f"`{op}` does not apply to {kind(value)}", span)

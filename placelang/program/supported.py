@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import fault
+from placelang.model.model import Routing
+from placelang.plan.infer import split_axes
 from placelang.plan.mesh import Role
 from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import (
@@ -24,6 +26,7 @@ from placelang.plan.steps import (
 )
 from placelang.plan.text import step_text
 from placelang.source import Span
+from placelang.syntax import ast
 
 
 def unsupported(plan: Plan) -> tuple[Diagnostic, ...]:
@@ -45,10 +48,11 @@ def _faults(plan: Plan) -> Iterator[Diagnostic]:
         else:
             yield from _steps(placed)
     for step in plan.update:
-        if not isinstance(step, AllGather):
+        if not isinstance(step, AllGather) or step.wire or step.bucket or step.dtype:
             yield _not_yet(f"`update: {step_text(step, full=False)}`", step.span)
     if plan.schedule is not None:
         yield _not_yet("pipeline schedules", plan.schedule.span)
+    yield from _model(plan)
     train = plan.train
     for name, said in (
         ("clip", train.clip is not None),
@@ -59,6 +63,27 @@ def _faults(plan: Plan) -> Iterator[Diagnostic]:
     ):
         if said:
             yield _not_yet(f"`train ({name})`", train.span)
+
+
+def _model(plan: Plan) -> Iterator[Diagnostic]:
+    """What of the function that the model computes is not lowered."""
+    model, routing = plan.model, plan.model.routing if plan.model else Routing()
+    span = next((s.value.span for s in plan.repeated if isinstance(s, ast.Fact) and s.kind == "model"), None)
+    if model is not None and model.params_trainable < model.params:
+        yield _not_yet("frozen parameters", span)
+    if routing.tokenwise:
+        return
+    what = "a capacity" if routing.capacity is not None else "a load-balance loss"
+    if routing.group is not None:
+        yield _not_yet(f"routing with {what}", span)
+    elif split_axes(plan.journey(State.ACTIVATIONS)):
+        yield fault(
+            "E213",
+            f"routing with {what} depends on a token set, and the model names none",
+            span,
+            rule="which tokens meet is part of the function that the model computes",
+            help="`group = dp` (one set a data rank), or `group = global` (one set of all tokens)",
+        )
 
 
 _LOWERED: dict[State, tuple[type[Step], ...]] = {
@@ -86,7 +111,8 @@ def _is_lowered(step: Step, state: State) -> bool:
             dim = "batch" if state is State.ACTIVATIONS else "0"
             return (step.dim, step.pad, step.split, step.min, step.word) == (dim, "even", None, None, "shard")
         case Gather():
-            return isinstance(step.keep, Keep) and step.unit == "layer" and step.bucket is None
+            plain = (step.unit, step.bucket, step.wire) == ("layer", None, None)
+            return plain and isinstance(step.keep, Keep)
         case Reduce():
             plain = (step.dim, step.pad, step.bucket) == ("0", "even", None)
             return plain and isinstance(step.when, When)
