@@ -88,7 +88,8 @@ class Strategy:
             return ()
         known = claims.facts(plan.mesh, plan.train, plan.model)
         found = (claims.check(c.statement, c.scope, known, self.cost().value) for c in asserts)
-        return tuple(d for d in found if d is not None)
+        said = {d.primary for d in self._front}  # such as a name that no cost has
+        return tuple(d for d in found if d is not None and d.primary not in said)
 
     @property
     def ok(self) -> bool:

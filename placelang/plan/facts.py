@@ -12,6 +12,7 @@ from typing import Any
 
 from placelang.diagnostics.problems import Problems, refuse
 from placelang.plan.dtypes import PRECISIONS
+from placelang.plan.globs import EXAMPLES, fault_of
 from placelang.plan.meant import meant
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import MOMENTS, Assumption, Train
@@ -106,6 +107,8 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
     if name == "frozen":
         globs = value if isinstance(value, tuple) else (value,)
         if all(isinstance(g, str) for g in globs):
+            if wrong := next(filter(None, (fault_of(g) for g in globs if isinstance(g, str))), ""):
+                raise refuse("E110", wrong, span, help=EXAMPLES)
             return globs
         raise refuse(
             "E105", f"{shown} is a glob in quotes or a list of them, not {kind(value)}", span, help='`"layers.{0..3}"`'

@@ -29,7 +29,7 @@ from placelang.plan.steps import (
     When,
 )
 
-_LOCAL_DIMS = ("layer", "expert", "heads", "vocab", "tensor")
+_LOCAL_DIMS = ("layer", "expert", "heads", "vocab")
 """Dims whose shards compute uses as they are, even over a data axis."""
 
 
@@ -68,7 +68,8 @@ def _complete(
     partial = _partial_axes(params, tuple(a for a in mesh.names if a in split), mesh)
     partial = (*partial, *(a for a in also if a not in partial))
     optimizer = _optimizer(written.get("optimizer", ()), params, written.get("grads", ()), partial, mesh)
-    grads = _grads(written.get("grads", ()), optimizer, partial, problems)
+    produced = Partial(axes=partial, why=f"each rank of these axes sees other {_seen(partial, activations, mesh)}")
+    grads = _grads(written.get("grads", ()), optimizer, produced, problems)
     return {
         State.PARAMS: params,
         State.GRADS: grads,
@@ -253,13 +254,30 @@ def _open_axes(step: Reduce, grads: Journey, split: tuple[str, ...]) -> tuple[st
     return tuple(a for a in split if a not in named)
 
 
-def _grads(written: Journey, optimizer: Journey, split: tuple[str, ...], problems: Problems) -> Journey:
+_SEEN = {
+    Role.DATA: "samples",
+    Role.EXPERT: "samples",
+    Role.SEQUENCE: "positions",
+    Role.TENSOR: "positions",  # sequence parallelism around the split products
+    Role.STAGE: "uses",  # of weights that stages share
+}
+_SEEN_ALONG = {"batch": "samples", "seq": "positions"}
+
+
+def _seen(axes: tuple[str, ...], activations: Journey, mesh: Mesh) -> str:
+    """What the ranks of the axes see other ones of: as the activations say, else what axes of that role split."""
+    said = {a: _SEEN_ALONG.get(s.dim) for s in activations if isinstance(s, Shard) for a in s.axes}
+    return " or ".join(dict.fromkeys(said.get(a) or _SEEN[mesh[a].role] for a in axes))
+
+
+def _grads(written: Journey, optimizer: Journey, produced: Partial, problems: Problems) -> Journey:
     """Rule 3: produced partial, then reduce_scatter where the optimizer is sharded and all_reduce elsewhere."""
+    split = produced.axes
     claims = tuple(s for s in written if isinstance(s, Partial))
     moves = tuple(s for s in written if not isinstance(s, Partial))
     reductions = tuple(s for s in moves if isinstance(s, Reduce))
     _check_claims(claims, split, problems)
-    head: Journey = claims or ((Partial(axes=split, why="each rank of these axes sees other tokens"),) if split else ())
+    head: Journey = claims or ((produced,) if split else ())
     if not reductions and not (claims and not moves):
         consumed = any(isinstance(s, Consume) for s in moves)
         reductions = _reductions(optimizer, split, When.MICROBATCH if consumed else None)

@@ -6,12 +6,11 @@ Not for: what is said of the selected (`compose`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import fault, refuse
 from placelang.model.model import ROLES, Model, Stack, Tensor
+from placelang.plan.globs import EXAMPLES, RANGE, fault_of, glob
 from placelang.plan.meant import meant
 from placelang.plan.plan import Selection
 from placelang.plan.scope import Scope
@@ -22,9 +21,7 @@ ACROSS = ("block", "tied", "frozen", "trainable")
 """Roles that lie across the others: a layer, shared storage, what the optimizer leaves or updates."""
 
 _PLACEMENTS = ("replicated", "sharded", "partial")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _DOT = re.compile(r"\.(?![^{]*\})")  # between segments, not inside braces
-_MOST = 10_000  # layers a `{a..b}` may span
 
 
 def known_roles() -> tuple[str, ...]:
@@ -42,7 +39,8 @@ def _typed(selector: ast.Selector, scope: Scope) -> Selection:
     span = selector.span
     match selector.value:
         case ast.String(value=pattern):
-            glob(pattern) if _balanced(pattern) else _bad_glob(pattern, selector)
+            if wrong := fault_of(pattern):
+                raise refuse("E110", wrong, span, help=EXAMPLES)
             return Selection("glob", pattern, span)
         case ast.Name(text=role):
             if role in known_roles():
@@ -72,51 +70,6 @@ def _typed(selector: ast.Selector, scope: Scope) -> Selection:
             return Selection(func.text, " * ".join(axes), span)
 
 
-def _balanced(pattern: str) -> bool:
-    depth = 0
-    for c in pattern:
-        depth += (c == "{") - (c == "}")
-        if not 0 <= depth <= 1:
-            return False
-    return depth == 0 and bool(pattern)
-
-
-def _bad_glob(pattern: str, selector: ast.Selector) -> None:
-    what = f"the braces of `{pattern}` do not pair" if pattern else "an empty selector selects nothing"
-    raise refuse("E110", what, selector.span, help='`"layers.*.attn.{wq,wk}"` or `"layers.{0..3}"`')
-
-
-@cache
-def glob(pattern: str) -> re.Pattern[str]:
-    """A glob as a pattern for full names: `*` one segment, `**` many, `{a,b}`, `{0..3}`; a module selects all below."""
-    parts: list[str] = []
-    i = 0
-    while i < len(pattern):
-        if pattern.startswith("**", i):
-            parts.append(".*")
-            i += 2
-        elif pattern[i] == "*":
-            parts.append(r"[^.]*")
-            i += 1
-        elif pattern[i] == "{":
-            end = pattern.index("}", i)
-            parts.append(f"(?:{'|'.join(_choices(pattern[i + 1 : end]))})")
-            i = end + 1
-        else:
-            parts.append(re.escape(pattern[i]))
-            i += 1
-    return re.compile("".join(parts) + r"(?:\..*)?")
-
-
-def _choices(inside: str) -> Iterator[str]:
-    for choice in inside.split(","):
-        numbers = _RANGE.fullmatch(choice.strip())
-        if numbers and 0 <= int(numbers[2]) - int(numbers[1]) < _MOST:
-            yield from (str(n) for n in range(int(numbers[1]), int(numbers[2]) + 1))
-        else:
-            yield re.escape(choice.strip())
-
-
 def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str], fqn: str) -> bool:
     """Whether a tensor has a role; `attn.qkv` takes `attn.q` and `attn.kv` too."""
     if selection == "block":
@@ -140,9 +93,9 @@ def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = ()) ->
             for layer in range(stack.count) if by_name else (0,):
                 fqn = stack.fqn(tensor, layer)
                 if selection.kind == "glob":
-                    hit = glob(selection.value).fullmatch(fqn) is not None
+                    hit = glob(selection.value).matches(fqn)
                 elif selection.value in ("frozen", "trainable"):
-                    is_frozen = tensor.frozen or any(glob(pattern).fullmatch(fqn) for pattern in frozen)
+                    is_frozen = tensor.frozen or any(glob(pattern).matches(fqn) for pattern in frozen)
                     hit = is_frozen == (selection.value == "frozen")
                 else:
                     hit = has_role(selection.value, tensor, stack, tied, fqn)
@@ -167,7 +120,7 @@ def check_match(selection: Selection, model: Model, frozen: tuple[str, ...]) -> 
 
 def _near(pattern: str, model: Model) -> str:
     """What may have been meant: a range the right way round or inside the model, a name that is near, or a sample."""
-    for a, b in _RANGE.findall(pattern):
+    for a, b in RANGE.findall(pattern):
         turned = pattern.replace(f"{a}..{b}", f"{b}..{a}")
         if int(a) > int(b) and _matches_any(turned, model):
             return f'ranges count up: `"{turned}"`'

@@ -61,7 +61,10 @@ def number(text: str) -> tuple[Fraction, str] | None:
     nearest = _meant(unit)
     if nearest is not None:
         units = " or ".join(f"`{u}`" for u in nearest)
-        raise BadWord(f"unknown unit `{unit}` in `{text}`: did you mean {units}?", digits + nearest[0] if len(nearest) == 1 else "")
+        raise BadWord(
+            f"unknown unit `{unit}` in `{text}`: did you mean {units}?",
+            digits + nearest[0] if len(nearest) == 1 else "",
+        )
     factor = _MULTIPLIERS.get(unit.lower())
     if factor is not None and _PLAIN.fullmatch(digits):
         better = spell(_value(text, digits, "") * factor, "")

@@ -201,7 +201,7 @@ GENERATORS: Mapping[str, Callable[..., str]] = {
 
 def fresh(text: str) -> str:
     """A page with its generated parts made again."""
-    return PART.sub(lambda m: f"{m['open']}{GENERATORS[m['name']](*m['args'].split())}\n{m['close']}", text)
+    return PART.sub(lambda m: f"{m['open']}\n{GENERATORS[m['name']](*m['args'].split())}\n\n{m['close']}", text)
 
 
 if __name__ == "__main__":

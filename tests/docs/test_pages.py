@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
+import attrs
 import pytest
 
-import placelang
-from tests.docs import consoles
+from tests.docs import consoles, generated, texts
 
 ROOT = consoles.ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_TEXT = re.compile(r"^```place *(\S*) *\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"(<!-- not run here.*?-->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -34,25 +33,36 @@ def test_command_prints_what_the_page_shows(command: str, said: str) -> None:
     assert consoles.stable(consoles.run(command)) == consoles.stable(said)
 
 
-def texts() -> list[object]:
-    return [
-        pytest.param(outcome, text, id=f"{name(page)}: {text.splitlines()[0][:40]}")
-        for page in PAGES
-        for outcome, text in _TEXT.findall(page.read_text(encoding="utf-8"))
-    ]
+TEXTS = [text for page in PAGES for text in texts.texts(page)]
 
 
-@pytest.mark.parametrize(("outcome", "text"), texts())
-def test_text_ends_as_the_page_says(outcome: str, text: str) -> None:
-    strategy = placelang.load(text + "\n")
-    codes = [d.code for d in strategy.diagnostics]
-    if outcome:
-        assert not strategy.ok
-        assert codes == [outcome]
-    elif strategy.plan is not None or "E107" not in codes:
-        assert strategy.ok, codes
-    else:
-        assert codes == ["E107"], "declarations alone are no strategy, and nothing else is wrong with them"
+def first_line(text: texts.Text) -> str:
+    return f"{name(text.page)}: {text.text.splitlines()[0][:40]}"
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=first_line)
+def test_text_ends_as_the_page_says(text: texts.Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text.page.parent)
+    strategy = text.load()
+    assert texts.ends(strategy) == text.outcome
+    assert text.answer(strategy) == text.said
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if text.kind == "place complete"], ids=first_line)
+def test_complete_strategy_stays_as_it_is(text: texts.Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text.page.parent)
+    again = attrs.evolve(text, text=text.said, sets=()).load()
+    assert statements(again.explain()) == statements(text.said)
+
+
+def statements(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_generated_parts_are_fresh(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert generated.fresh(text) == text, f"python tests/docs/generated.py {name(page)}"
 
 
 def programs() -> list[object]:
@@ -73,6 +83,19 @@ def test_program_of_a_page_runs(code: str) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_sections_that_code_cites_exist() -> None:
+    page = (ROOT / "docs" / "design" / "semantics.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^## (\d+)\. ", page, re.MULTILINE))
+    theorems = set(re.findall(r"\*\*(T\d)", page))
+    cited: set[str] = set()
+    for file in (*(ROOT / "placelang").rglob("*.py"), *(ROOT / "tests").rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        cited |= set(re.findall(r"semantics\"?, (?:section )?(\d+)", text))
+        cited |= set(re.findall(r"semantics\"?, theorem (T\d)", text))
+    assert cited
+    assert cited <= sections | theorems
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:

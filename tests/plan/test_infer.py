@@ -134,3 +134,19 @@ def test_tier_lifetime_and_format_are_never_inferred() -> None:
     plan = api.load_source(file.source).plan
     assert plan is not None
     assert journey_text(plan.journey(State.OPTIMIZER), full=False) == "shard(dp)"
+
+
+@pytest.mark.parametrize(
+    ("written", "other"),
+    [
+        ("mesh (dp = 2) ; params: replicate", "samples"),
+        ("mesh (dp = 2, ep = 2) ; params: replicate", "samples"),
+        ("mesh (cp = 2) ; params: replicate", "positions"),
+        ("mesh (dp = 2, cp = 2) ; params: replicate", "samples or positions"),
+        ("mesh (cp = 2) ; params: replicate ; activations: shard(cp, dim = batch)", "samples"),
+    ],
+)
+def test_the_reason_of_a_partial_gradient_says_what_ranks_see(written: str, other: str) -> None:
+    plan, _ = elaborated(written)
+    assert plan is not None
+    assert plan.journey(State.GRADS)[0].why == f"each rank of these axes sees other {other}"
