@@ -114,8 +114,13 @@ class Compute:
     out: str
     whole: str = ""
     shares: tuple[int, ...] = ()
-    activations: int = 1  # how many of the operands are activations; the rest are groups of tensors
+    activations: int = 1  # how many of the operands are activations; the rest are tensors of one group
     wrt: int = 0
+
+    @property
+    def letters_read(self) -> tuple[str, ...]:
+        """The letters of each operand of the event: tensors of one group are one operand."""
+        return self.letters[: self.activations + 1]
 
 
 @attrs.frozen(kw_only=True)

@@ -98,7 +98,7 @@ def _layers(model: Model, inside: bool) -> tuple[_Layer, ...]:
             mine = tuple(t for t in o.tensors if t.tied is None)
             name = key if o.kind == "opaque" else f"{key}/{o.name}"
             if mine:
-                own.append(Group(name, stack.count, stack.block, mine))
+                own.append(Group(name, stack.count, key if stack.block else None, mine))
                 owner |= {stack.fqn(t): name for t in mine if not stack.indexed}
             shared = dict.fromkeys(owner[t.tied] for t in o.tensors if t.tied is not None)
             reads[o.name] = (*((name,) if mine else ()), *(g for g in shared if g != name))

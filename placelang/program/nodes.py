@@ -110,11 +110,20 @@ class _Wiring:
             elif letter in o.whole or (elsewhere and letter not in elsewhere):
                 why = f"`{o.name}` reads all of it"
                 yield Move(Op.ALL_GATHER, (axis,), label.dim, back=Op.REDUCE_SCATTER, why=why)
+        if o.kind == "add":
+            yield from self._aligned(o, k, source)
         for t in tensors:
             for axis, letter in t.items():
                 if letter in letters and source.flow.on(axis) is None and axis not in source.flow.partial:
                     own = source.letters[letters.index(letter)]
                     yield Move(Op.SLICE, (axis,), own, back=Op.ALL_GATHER, why=f"`{o.name}` splits it over `{axis}`")
+
+    def _aligned(self, o: Operation, k: int, source: Node) -> Iterator[Move]:
+        """A summand that is whole where another is split keeps its own part only."""
+        for other in o.ins:
+            for axis, label in self.made[self.current[other]].flow.layout:
+                if source.flow.on(axis) is None and axis not in source.flow.partial and label.dim in source.letters:
+                    yield Move(Op.SLICE, (axis,), label.dim, back=Op.ALL_GATHER, why=f"`{o.name}` adds it to a shard")
 
     def _tokens(self, o: Operation, k: int, axis: str) -> Iterator[Move]:
         """How attention fetches the tokens that a rank of a sequence axis lacks."""

@@ -32,12 +32,16 @@ Item = Event | Rep
 
 @attrs.frozen
 class Group:
-    """Parameters that travel together: those of one stack. `count` layers have one each, indexed by loop `name`."""
+    """Parameters that travel together: of one stack, or of one operation in it. `count` layers have one each."""
 
     name: str
     count: int
-    indexed: bool  # False: a single module, its buffers carry no index
+    loop: str | None  # the loop whose index its buffers carry; None: a single module
     tensors: tuple[Tensor, ...]  # owned here; tied tensors stand where their owner does
+
+    @property
+    def indexed(self) -> bool:
+        return self.loop is not None
 
 
 @attrs.frozen
