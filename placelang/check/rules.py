@@ -196,6 +196,13 @@ def all_to_all(event: Event, ins: Types, ctx: Context) -> Types:
     return tuple(t.split(axes, event.to) for t in gathered) if axes else gathered
 
 
+def unslice(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Part): the whole with zeros outside a rank's own shard, so that the sum over the axes is the value."""
+    gathered = all_gather(event, ins, ctx)
+    axes = active_axes(event, ctx)
+    return tuple(Type.of(t.layout, {v: c.contracted(axes) for v, c in t.terms}) for t in gathered)
+
+
 def copy(event: Event, ins: Types, ctx: Context) -> Types:
     """(Copy): another buffer, format or tier. Casts at declared formats belong to the reference."""
     return ins
@@ -265,6 +272,7 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.REDUCE_SCATTER: (reduce_scatter, _pairs),
     Op.ALL_REDUCE: (all_reduce, _pairs),
     Op.SLICE: (cut_slice, _pairs),
+    Op.UNSLICE: (unslice, _pairs),
     Op.COPY: (copy, _pairs),
     Op.OPT: (opt, lambda n, m: (n, m) == (3, 2)),
 }

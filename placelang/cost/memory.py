@@ -11,7 +11,7 @@ from __future__ import annotations
 import attrs
 
 from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
-from placelang.cost.sizes import local, padded, ranks, width
+from placelang.cost.sizes import local, name_of, padded, ranks, width
 from placelang.model.model import Model, Saved
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
@@ -79,8 +79,7 @@ def memory(plan: Plan, model: Model, program: Program) -> Memory:
 
 
 def _held(groups: tuple[Group, ...], layout: Layout, program: Program) -> Expr:
-    name = "P" if len(groups) == len(program.groups) else "P_" + "+".join(g.name for g in groups)
-    return padded(groups, layout, name) / ranks(axis for axis, _ in layout)
+    return padded(groups, layout, name_of(groups, program.groups, layout)) / ranks(axis for axis, _ in layout)
 
 
 def _units(program: Program) -> tuple[tuple[Group, ...], tuple[Group, ...]]:

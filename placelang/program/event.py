@@ -29,6 +29,7 @@ class Op(Enum):
     ALL_TO_ALL = "all_to_all"  # shards along one dim -> shards along another
     ADD = "add"  # (summands) -> their sum: contributions to the gradient of one activation
     SLICE = "slice"  # full -> own shard, no traffic
+    UNSLICE = "unslice"  # own shard -> the whole with zeros elsewhere: a partial sum, no traffic
     COPY = "copy"  # same value in another buffer, format or tier
     OPT = "opt"  # (params, complete gradient, optimizer state) -> (params', optimizer state')
     FREE = "free"  # (buffers) -> (): a view or stash is released; no meaning but memory

@@ -21,7 +21,7 @@ from placelang.program.flow import Flow
 from placelang.program.nodes import Node, nodes
 from placelang.program.placement import Placement, journey, placement
 from placelang.program.profile import PROFILES, Profile
-from placelang.program.program import Group, Item, Program, Rep, Rest
+from placelang.program.program import Activation, Group, Item, Program, Rep, Rest
 
 MICROBATCH = "microbatch"  # the loop over microbatches
 
@@ -139,6 +139,7 @@ class _Lowering:
             tokens=self.tokens,
             train=self.plan.train,
             profile=self.profile,
+            activations=dict(self._activations()),
         )
 
     # --- what lives between steps ------------------------------------------------------------------------------------
@@ -180,6 +181,23 @@ class _Lowering:
             result.append(made)
             flow = made[-1].flow
         return tuple(result)
+
+    def _activations(self) -> Iterator[tuple[str, Activation]]:
+        """Sizes and layouts of all that flows, by the name of its buffers."""
+        tokens = (("batch", "batch"), ("seq", "seq"))
+        yield "data", Activation(tokens, self.tokens)
+        for index, layer in enumerate(self.layers):
+            inner: dict[str, str | int] = {}  # the width of each value's last dim
+            for node in self.nodes[index]:
+                o = node.operation
+                inner[node.name] = inner.get(node.ins[0], "hidden")
+                if o is not None and o.kind in ("linear", "embed"):
+                    named = {"h": "hidden", "v": "vocab", "f": "ffn"}
+                    inner[node.name] = named.get(o.out[-1], o.tensors[0].shape[0])
+                sizes = (("batch", "batch"), ("seq", "seq"), (NAMES.get(node.letters[-1], "hidden"), inner[node.name]))
+                layout = tuple((a, Label(NAMES[label.dim], label.partition)) for a, label in node.flow.layout)
+                for kind in ("x", "dx"):
+                    yield self._value(index, node.name, kind).of, Activation(sizes, layout)
 
     def _splits(self, layer: _Layer, o: Operation) -> tuple[Mapping[str, str], ...]:
         """For each tensor of an operation, the letter that each axis splits as compute reads it."""

@@ -123,7 +123,10 @@ class _Wiring:
         for other in o.ins:
             for axis, label in self.made[self.current[other]].flow.layout:
                 if source.flow.on(axis) is None and axis not in source.flow.partial and label.dim in source.letters:
-                    yield Move(Op.SLICE, (axis,), label.dim, back=Op.ALL_GATHER, why=f"`{o.name}` adds it to a shard")
+                    # What an embedding returns has no gradient to hand on: its table may take a partial sum.
+                    table = source.operation is not None and source.operation.kind == "embed"
+                    back = Op.UNSLICE if table else Op.ALL_GATHER
+                    yield Move(Op.SLICE, (axis,), label.dim, back=back, why=f"`{o.name}` adds it to a shard")
 
     def _tokens(self, o: Operation, k: int, axis: str) -> Iterator[Move]:
         """How attention fetches the tokens that a rank of a sequence axis lacks."""

@@ -58,6 +58,15 @@ class Rest:
 
 
 @attrs.frozen
+class Activation:
+    """A value inside or between layers: the size of each dim (a named size of the model or job, or a number), and how
+    it lies. Its gradient has the same."""
+
+    sizes: tuple[tuple[str, str | int], ...]  # (dim, size), in order
+    layout: Layout
+
+
+@attrs.frozen
 class Program:
     """One training step for every rank. `tokens` is the layout of the data: which axes split batch and sequence."""
 
@@ -70,6 +79,7 @@ class Program:
     tokens: Layout
     train: Train
     profile: Profile
+    activations: Mapping[str, Activation] = attrs.field(factory=dict)  # by the name that their buffers are `of`
 
     def group(self, name: str) -> Group:
         return next(g for g in self.groups if g.name == name)
