@@ -106,14 +106,17 @@ def flatten(program: Program, limit: int | None = None) -> Iterator[Event]:
             return count + i.offset
         return i
 
+    def bufs(these: tuple[Buf, ...], at: Mapping[str, int]) -> tuple[Buf, ...]:
+        if not any(b.index for b in these):
+            return these
+        return tuple(Buf(b.kind, b.of, tuple(index(i, at) for i in b.index)) if b.index else b for b in these)
+
     def walk(items: tuple[Item, ...], at: Mapping[str, int]) -> Iterator[Event]:
         for item in items:
             if isinstance(item, Event):
-
-                def bufs(these: tuple[Buf, ...]) -> tuple[Buf, ...]:
-                    return tuple(attrs.evolve(b, index=tuple(index(i, at) for i in b.index)) for b in these)
-
-                yield attrs.evolve(item, ins=bufs(item.ins), outs=bufs(item.outs))
+                ins, outs = bufs(item.ins, at), bufs(item.outs, at)
+                # Most events of a step are inside loops: a copy by hand is what makes the checker fast.
+                yield item if ins is item.ins and outs is item.outs else _with(item, ins, outs)
             else:
                 count = trips[item.loop]
                 assert count is not None, f"loop {item.loop} has no trip count: flatten with a limit"
@@ -121,3 +124,17 @@ def flatten(program: Program, limit: int | None = None) -> Iterator[Event]:
                     yield from walk(item.body, {**at, item.loop: k})
 
     yield from walk(program.body, {})
+
+
+_OTHER_FIELDS = tuple(f.name for f in attrs.fields(Event) if f.name not in ("ins", "outs"))
+
+
+def _with(event: Event, ins: tuple[Buf, ...], outs: tuple[Buf, ...]) -> Event:
+    """The event on other buffers: `attrs.evolve`, at a third of its price."""
+    made = object.__new__(Event)
+    put = object.__setattr__
+    put(made, "ins", ins)
+    put(made, "outs", outs)
+    for name in _OTHER_FIELDS:
+        put(made, name, getattr(event, name))
+    return made
