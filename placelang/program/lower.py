@@ -248,8 +248,7 @@ class _Lowering:
         return next(layer.stack.count for layer in self.layers if layer.key == loop)
 
     def _units_of(self, layer: _Layer) -> list[_Unit]:
-        mine = {g.name for g in layer.own}
-        return [u for u in self._units() if mine & set(u.groups)]
+        return [u for u in self._units() if set(layer.groups_read) & set(u.groups)]
 
     # --- the microbatch loop -----------------------------------------------------------------------------------------
 
