@@ -12,11 +12,12 @@ import attrs
 
 from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
 from placelang.cost.sizes import local, name_of, padded, ranks, width
-from placelang.model.model import Model, Saved
+from placelang.model.model import Model, Saved, Stack
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
 from placelang.program.event import Buf, Layout, Op
 from placelang.program.layouts import events, layouts
+from placelang.program.lower import recomputes
 from placelang.program.program import Group, Program
 
 CONDITIONS = ("fused_attention",)
@@ -74,7 +75,7 @@ def memory(plan: Plan, model: Model, program: Program) -> Memory:
         if copies:
             rest[state.value] += copies * _held(tuple(groups), layout, program) * width(dtype)
     return Memory(
-        tuple(rest.items()), _views(plan, program), _raw(program), _kept(model, program), _logits(model, program)
+        tuple(rest.items()), _views(plan, program), _raw(program), _kept(plan, model, program), _logits(model, program)
     )
 
 
@@ -195,15 +196,27 @@ def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flo
     return product((*(_size(d, model) for d in saved.dims), wide)) / ranks(flows.split(saved, stack))
 
 
-def _kept(model: Model, program: Program) -> Expr | None:
+def _kept(plan: Plan, model: Model, program: Program) -> Expr | None:
     if any(s.block and not s.saved for s in model.stacks):
         return None
     flows = _Flows(program)
-    return total(
-        stack.count * total(_bytes(s, stack.name, model, program, flows) for s in stack.kept(*CONDITIONS))
-        for stack in model.stacks
-        if stack.saved
-    )
+    parts: list[Expr] = []
+    layers: list[Expr] = []
+    for stack in model.stacks:
+        layer = total(_bytes(s, stack.name, model, program, flows) for s in stack.kept(*CONDITIONS))
+        if stack.block and recomputes(plan):  # the input of each block, and one block at work
+            parts.append(stack.count * _input(stack, model, program))
+            layers.append(layer)
+        elif stack.saved:
+            parts.append(stack.count * layer)
+    return total((*parts, *((maximum(*layers),) if layers else ())))
+
+
+def _input(stack: Stack, model: Model, program: Program) -> Expr:
+    value = program.activations.get(stack.name)
+    split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()
+    sizes = (_size("batch", model), _size("seq", model), _size("hidden", model))
+    return product((*sizes, width(program.train.precision.view))) / ranks(split)
 
 
 def _logits(model: Model, program: Program) -> Expr | None:

@@ -43,6 +43,11 @@ LETTERS = {"batch": "b", "seq": "s", "hidden": "h", "heads": "a", "ffn": "f", "v
 """The letter of each dim that a layout of activations may name."""
 
 
+def opens(model: Model) -> bool:
+    """Whether the inside of every layer is known."""
+    return all(o.kind != "opaque" for stack in model.stacks for o in operations(model, stack))
+
+
 def operations(model: Model, stack: Stack) -> tuple[Operation, ...]:
     """The operations of one layer in order; the last one is what the layer returns."""
     if model.trait("constructor") != "transformer" or any(t.role.startswith(("experts", "router")) for t in stack.tensors):

@@ -14,8 +14,8 @@ import attrs
 from placelang.model.graph import LETTERS, Operation, opaque, operations
 from placelang.model.model import Model, Stack
 from placelang.plan.mesh import Mesh, Role
-from placelang.plan.plan import Plan, State
-from placelang.plan.steps import AllGather, Gather, Journey, Keep, Replicate, Shard, When
+from placelang.plan.plan import Placed, Plan, State
+from placelang.plan.steps import AllGather, Gather, Journey, Keep, Recompute, Replicate, Shard, When
 from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
 from placelang.program.flow import Flow
 from placelang.program.nodes import Node, nodes
@@ -49,6 +49,18 @@ def lower(
 def opens(plan: Plan) -> bool:
     """Whether an axis splits more than samples, so that what is inside a layer matters."""
     return any(axis.role is not Role.DATA for axis in plan.mesh.axes)
+
+
+def recomputes(plan: Plan) -> bool:
+    """Whether the text asks for full recomputation of blocks."""
+    base = plan.journey(State.ACTIVATIONS)
+    blocks = (s for p in plan.refinements(State.ACTIVATIONS) for s in p.journey if _is_block(p))
+    found = [s for s in (*base, *blocks) if isinstance(s, Recompute)]
+    return bool(found) and found[-1].policy == "full"
+
+
+def _is_block(placed: Placed) -> bool:
+    return any((s.kind, s.value) == ("role", "block") for s in placed.selections)
 
 
 @attrs.frozen
@@ -407,28 +419,46 @@ class _Lowering:
     def _forward(self) -> Iterator[Item]:
         for index, layer in enumerate(self.layers):
             yield from self._bridge(index, "x", Phase.FORWARD)
-            events: list[Item] = []
-            for node in self.nodes[index]:
-                out = self._value(index, node.name)
-                ins = tuple(self._value(index, n) for n in node.ins)
-                if node.operation is None:
-                    event = self._move(node, ins[0], out, Phase.FORWARD)
-                    assert event is not None
-                    events.append(event)
-                    continue
-                o = node.operation
-                events.append(
-                    Event(
-                        op=Op.FORWARD,
-                        ins=(*ins, *self._reads(layer, o)),
-                        outs=(out, self._stash(layer, o)),
-                        phase=Phase.FORWARD,
-                        site=self._site(layer, o),
-                        compute=self._compute(o),
-                        dtype=self.precision.view,
-                    )
-                )
+            events: list[Item] = list(self._layer_forward(index))
+            if self._recomputes(layer):
+                stashes = tuple(self._stash(layer, o) for o in layer.operations if o.kind not in ("add", "bias"))
+                events.append(Event(op=Op.FREE, ins=stashes, phase=Phase.FORWARD, dtype=self.precision.view))
             yield from self._looped(layer, self._around(layer, index, events, Phase.FORWARD))
+
+    def _layer_forward(self, index: int) -> Iterator[Event]:
+        layer = self.layers[index]
+        for node in self.nodes[index]:
+            out = self._value(index, node.name)
+            ins = tuple(self._value(index, n) for n in node.ins)
+            if node.operation is None:
+                event = self._move(node, ins[0], out, Phase.FORWARD)
+                assert event is not None
+                yield event
+                continue
+            o = node.operation
+            yield Event(
+                op=Op.FORWARD,
+                ins=(*ins, *self._reads(layer, o)),
+                outs=(out, self._stash(layer, o)),
+                phase=Phase.FORWARD,
+                site=self._site(layer, o),
+                compute=self._compute(o),
+                dtype=self.precision.view,
+            )
+
+    def _recomputes(self, layer: _Layer) -> bool:
+        """Whether a block's activations are produced again in backward from its input alone."""
+        return layer.looped and recomputes(self.plan)
+
+    def _replayed(self, index: int) -> Iterator[Item]:
+        """The forward of a layer again, for its stashes; what nobody reads of it is dead and falls away."""
+        into = self._value(index, "")
+
+        def again(bufs: tuple[Buf, ...]) -> tuple[Buf, ...]:
+            return tuple(attrs.evolve(b, kind="xr") if b.kind == "x" and b != into else b for b in bufs)
+
+        for event in self._layer_forward(index):
+            yield attrs.evolve(event, ins=again(event.ins), outs=again(event.outs), phase=Phase.BACKWARD)
 
     def _loss(self) -> Event:
         last = self.nodes[-1][-1]
@@ -447,7 +477,8 @@ class _Lowering:
         for g in sorted(self.shared, key=lambda k: first_use[k]):
             yield Event(op=Op.ZERO, outs=(Buf("dw", g),), phase=Phase.BACKWARD, layout=self.places[g].use, dtype=raw)
         for index, layer in reversed(list(enumerate(self.layers))):
-            items = self._around(layer, index, list(self._layer_backward(index)), Phase.BACKWARD)
+            again = self._replayed(index) if self._recomputes(layer) else ()
+            items = self._around(layer, index, [*again, *self._layer_backward(index)], Phase.BACKWARD)
             yield from self._looped(layer, items, reverse=True)
             yield from self._bridge(index, "dx", Phase.BACKWARD)
 
