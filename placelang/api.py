@@ -18,7 +18,7 @@ from placelang.diagnostics.diagnostic import Diagnostic, Verdict
 from placelang.diagnostics.problems import fault
 from placelang.model.model import Model, ModelError, generic
 from placelang.plan.elaborate import elaborate
-from placelang.plan.explain import explain
+from placelang.plan.explain import explain, kept
 from placelang.plan.plan import Plan
 from placelang.plan.values import Value, evaluate
 from placelang.source import Source
@@ -122,8 +122,15 @@ class Strategy:
 
     def explain(self) -> str:
         """The complete strategy as text, a reason beside each line. Raises NotSound when there is no plan."""
-        plan = self._plan()
-        return explain(plan, plan.model.name if plan.model else None)
+        return explain(self._plan(), self.given)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The lines of the text that elaboration leaves as they are, and the model that was named outside of it."""
+        given = kept(self.file)
+        if self.plan is None or self.plan.model is None or any(line.startswith("model") for line in given):
+            return given
+        return (f"model {self.plan.model.name}", *given)
 
     def parallelize(self, module: Any, **options: Any) -> Parallel:
         """Place a torch module as the text says; see `backend.apply.parallelize`. Raises NotSound when refused."""
@@ -226,7 +233,7 @@ def _values(sets: Mapping[str, object]) -> tuple[dict[str, Value], tuple[Diagnos
                 from placelang.diagnostics.problems import Refused
 
                 try:
-                    values[name] = evaluate(expr, lambda _name, _span: None)
+                    values[name] = evaluate(expr, lambda _name, _span, _needed=False: None)
                 except Refused as refused:
                     problems.append(refused.diagnostic)
             case _:

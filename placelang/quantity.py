@@ -22,6 +22,14 @@ class Quantity:
     dimension: str
 
 
+LONGEST: Final = 512  # bits: no machine, model or job needs more, and products of products stay small
+
+
+def out_of_range(value: Fraction) -> bool:
+    """Whether a number is longer than any that means something; arithmetic refuses it before it grows further."""
+    return max(value.numerator.bit_length(), value.denominator.bit_length()) > LONGEST
+
+
 _BASES: Final[Mapping[str, tuple[str, Fraction]]] = {
     **{f"{p}B": ("bytes", Fraction(1000**i)) for i, p in enumerate(("", "K", "M", "G", "T", "P"))},
     **{f"{p}iB": ("bytes", Fraction(1024**i)) for i, p in enumerate("KMGTP", start=1)},

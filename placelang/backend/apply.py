@@ -5,6 +5,7 @@ Not for: starting processes (`launch`) or looping (`run`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
 import attrs
@@ -74,7 +75,8 @@ def parallelize(
     neither. Raises BackendError: E501 what this backend cannot run, E503 another number of processes, E201 without
     `force`.
     """
-    _started(plan)
+    device = next(module.parameters()).device.type
+    _started(plan, device)
     plan = with_ranks(plan, dist.get_world_size())
     program = lower(plan, model or read(module))
     recipe = recipe_of(program)
@@ -82,11 +84,11 @@ def parallelize(
     if problem and not force:
         raise BackendError(problem)
     precision = plan.train.precision
-    module.to(DTYPES[precision.rest])
+    for param in module.parameters():  # buffers keep their format: tables of angles suffer from a narrow one
+        param.data = param.data.to(DTYPES[precision.rest])
     found = units(module, model or read(module))
-    first = next(module.parameters())
     with quiet():
-        groups = Groups(plan.mesh, first.device.type)
+        groups = Groups(plan.mesh, device)
         for r in (*recipe.each, *recipe.once):
             groups.group(r.axes)
     old = {id(p): name for name, p in module.named_parameters()}
@@ -99,14 +101,12 @@ def parallelize(
     return Parallel(module, made, program, recipe, runtime, groups, tokens)
 
 
-def _started(plan: Plan) -> None:
-    import os
-
+def _started(plan: Plan, device: str) -> None:
     if dist.is_initialized():
         return
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         with quiet():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            dist.init_process_group("nccl" if device == "cuda" else "gloo")
     elif (plan.mesh.world or 1) == 1:
         dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     else:

@@ -7,6 +7,7 @@ process outlives the caller. Whatever ranks print goes to standard error. Not fo
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing as mp
 import os
@@ -51,15 +52,20 @@ def launch(
     stall: float = 120.0,
     threads: int | None = None,
 ) -> list[Any]:
-    """`function(Rank, *args)` on every rank; what they return, in the order of ranks (under torchrun: of this one
-    only).
+    """`function(Rank, *args)` on every rank; what they return, in the order of ranks.
 
     `function` and `args` are pickled. `limit` bounds the whole job and `stall` one collective, in seconds; `threads` is
     per rank (default: cores // nproc). Raises BackendError: E504 naming the rank and its message, with the traceback in
     `.trace`; a BackendError of a rank as it is; E503 where torchrun started another number of processes.
     """
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return [_launched(function, nproc, args, on_report, stall)]
+        return _launched(function, nproc, args, on_report, stall)
+    try:
+        pickle.dumps((function, args))
+    except Exception as error:
+        why = " ".join(str(error).split())[:200]
+        help = "functions at the top of a module that can be imported"
+        raise failed("E504", f"what is to run cannot be sent to other processes: {why}", help) from None
     threads = threads or max(1, _cores() // nproc)
     with tempfile.TemporaryDirectory(prefix="placelang-") as folder, _Job() as job:
         store = os.path.join(folder, "store")
@@ -216,8 +222,7 @@ def _entry(
 
 def _launched(
     function: Callable[..., Any], nproc: int, args: tuple[object, ...], on_report: Report | None, stall: float
-) -> Any:
-    import torch
+) -> list[Any]:
     import torch.distributed as dist
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -227,18 +232,18 @@ def _launched(
             f"the mesh has {nproc} ranks and the launcher started {world}",
             f"`torchrun --nproc-per-node {nproc}`",
         )
-    ours = not dist.is_initialized()
-    if ours:
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if not dist.is_initialized():
+        # Left as it is until the process ends: a second start over the same rendezvous never meets its peers.
         with quiet():
-            dist.init_process_group(backend, timeout=timedelta(seconds=stall))
+            dist.init_process_group("gloo", timeout=timedelta(seconds=stall))
+        atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
     try:
-        return function(Rank(rank, world, on_report if on_report and rank == 0 else lambda value: None), *args)
+        everyone: list[Any] = [None] * world
+        result = function(Rank(rank, world, on_report if on_report and rank == 0 else lambda value: None), *args)
+        dist.all_gather_object(everyone, result)
+        return everyone
     except Exception as error:
         raise _raised(rank, error) from None
-    finally:
-        if ours:
-            dist.destroy_process_group()
 
 
 def _die_with_caller(pipe: Any) -> None:

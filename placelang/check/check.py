@@ -11,9 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from placelang.check.explain import diagnostics, no_benefit
 from placelang.check.fault import Fault
-from placelang.check.fixes import fixes
 from placelang.check.fold import Reference, fold, reference
 from placelang.check.prune import prune
 from placelang.check.types import Type
@@ -65,6 +63,7 @@ def check_plan(plan: Plan, model: Model) -> Checked:
     checked, shown = _check(lower(plan, model), against, plan)
     if checked.ok:
         return checked
+    from placelang.check.fixes import fixes
 
     def sound(edited: Plan) -> bool:
         return not fold(prune(lower(edited, model, inside=inside)).program, against).faults
@@ -79,6 +78,10 @@ def _check(
 ) -> tuple[Checked, tuple[tuple[Diagnostic, Fault], ...]]:
     pruned = prune(program)
     folded = fold(pruned.program, against)
+    if not folded.faults and not pruned.removed:
+        return Checked(Verdict.SOUND, (), pruned.program, folded.types), ()
+    from placelang.check.explain import diagnostics, no_benefit  # words cost start-up time, and most texts need none
+
     shown = diagnostics(folded.faults, program, plan)
     # What a refused program does in vain is no news: a missing step elsewhere may be why nobody reads it.
     warnings = () if folded.faults else no_benefit(pruned.removed)

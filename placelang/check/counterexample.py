@@ -81,6 +81,8 @@ def counterexample(
     contribution = tuple((axis, 1 if axis in bad.differ else 0) for axis in bad.axes)
     if bad.multiplicity == 0:
         text = f"rank {show(rank)} lacks the contribution of {show(contribution)}"
+    elif not rank:
+        text = f"every rank holds {sizes.text(bad.multiplicity)} x each contribution"
     elif rank == contribution:
         text = f"rank {show(rank)} holds {sizes.text(bad.multiplicity)} x its own contribution"
     else:

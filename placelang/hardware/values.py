@@ -15,12 +15,11 @@ import attrs
 from placelang.hardware.constructors import CONSTRUCTORS, build
 from placelang.hardware.facts import Given, Refused, Value, describe
 from placelang.hardware.hardware import Device, Hardware, HardwareError, Node, Part
-from placelang.quantity import Quantity, quantity
+from placelang.quantity import Quantity, out_of_range, quantity
 from placelang.source import Span
 from placelang.syntax import ast
 
 DEEPEST: Final = 100  # names within names, parentheses within parentheses
-_LONGEST: Final = 512  # bits of a number: no machine needs more, and products of products stay small
 
 
 @attrs.frozen
@@ -200,7 +199,7 @@ def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
         raise Refused(f"{_units(unit)} over {other} is nothing that a machine has", span=span)
     else:
         result, unit = x / y, "" if unit == other else unit
-    if max(result.numerator.bit_length(), result.denominator.bit_length()) > _LONGEST:
+    if out_of_range(result):
         raise Refused("this number is out of range", span=span)
     return Quantity(result, unit) if unit else result
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from math import prod
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Refused, fault, refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.model.model import Model
+from placelang.plan.meant import meant
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Train
 from placelang.plan.scope import Scope
-from placelang.plan.values import Axes, Quantity, Unknown, Value, evaluate, kind
+from placelang.plan.values import Axes, Lookup, Unknown, Value, evaluate, kind
+from placelang.quantity import Quantity
 from placelang.source import Span
 from placelang.syntax import ast
 
@@ -36,69 +36,103 @@ def facts(mesh: Mesh, train: Train, model: Model | None) -> dict[str, Value]:
     return found
 
 
-def check(claim: ast.Claim, scope: Scope, mesh: Mesh, known: Mapping[str, Value], costs: Costs) -> Diagnostic | None:
+def check(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> Diagnostic | None:
     """What is wrong with a claim, or None when it holds or waits for a fact that is not given."""
+    lookup = _lookup(claim, scope, known, costs)
+    condition = claim.condition
     try:
-        value = _number(evaluate(claim.condition, _lookup(scope, mesh, known, costs)), mesh)
+        value = evaluate(condition, lookup)
     except Refused as refused:
         return refused.diagnostic
     if isinstance(value, Unknown):
         return None
     if not isinstance(value, bool):
-        return fault("E105", f"a condition is true or false, this is {kind(value)}", claim.condition.span)
+        return fault("E105", f"a condition is true or false, this is {kind(value)}", condition.span)
     if value:
         return None
     code = "E122" if claim.kind == "require" else "E403"
-    said = claim.message.value if claim.message else f"`{claim.condition.span.text}` does not hold"
-    values = _values(claim.condition, scope, mesh, known, costs)
-    return fault(code, said, claim.condition.span, cause=", ".join(f"{n} = {v}" for n, v in values.items()))
+    said = claim.message.value if claim.message else f"`{condition.span.text}` does not hold"
+    shown = ", ".join(f"{text} = {show(value)}" for text, value in _values(condition, lookup))
+    return fault(code, said, condition.span, cause=shown)
 
 
-def _lookup(scope: Scope, mesh: Mesh, known: Mapping[str, Value], costs: Costs) -> Callable[[str, Span], Value]:
-    def lookup(name: str, span: Span) -> Value:
+def names_are_known(claim: ast.Claim, scope: Scope, known: Mapping[str, Value]) -> Diagnostic | None:
+    """What is wrong with an `assert` before any cost is known: a name, or units that do not mix."""
+    promised = {name: Unknown(name, "bytes") for name in COSTS}
+
+    def costs(name: str, _: Span) -> Value | None:
+        return Unknown(name, "bytes") if name.startswith("comm.bytes(") else promised.get(name)
+
+    try:
+        evaluate(claim.condition, _lookup(claim, scope, known, costs))
+    except Refused as refused:
+        return refused.diagnostic
+    return None
+
+
+COSTS = ("memory.peak", "memory.params", "memory.grads", "memory.optimizer", "memory.activations")
+"""Costs that an `assert` may use, beside `comm.bytes(axis)`; time is added by the time model."""
+
+_LATER = ("time.", "mfu", "memory.host")
+_OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
+
+
+def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> Lookup:
+    def lookup(name: str, span: Span, needed: bool = False, /) -> Value:
         found = scope.lookup(name, span)
+        if found is None:
+            found = known.get(name)
+        if found is None:
+            found = costs(name, span)
         if found is not None:
-            return _number(found, mesh)
-        if name in known:
-            return known[name]
-        cost = costs(name, span)
-        if cost is not None:
-            return cost
-        near = did_you_mean(name, (*known, *mesh.names, *COSTS))
-        raise refuse("E101", f"no fact is called `{name}`", span, help=f"did you mean `{near}`?" if near else "")
+            return found
+        if name.startswith(_LATER):
+            raise refuse("E112", f"this version does not compute `{name}`", span)
+        if claim.kind == "require" and (name in COSTS or name.startswith("comm.bytes(")):
+            help_ = f"`assert {claim.condition.span.text}`"
+            raise refuse("E101", f"`{name}` is a cost, which no `require` can know", span, help=help_)
+        if name in _OF_MODELS and "layers" not in known:
+            message = f"`{name}` is a size of the model, and no line names one"
+            raise refuse("E121", message, span, help="`model llama3_8b`, or `--model llama3_8b`")
+        declared = (*scope.axes, *scope.lets, *scope.args)
+        near = meant(name, (*known, *declared, *COSTS))
+        all_ = ", ".join(dict.fromkeys((*declared, *known, *(COSTS if claim.kind == "assert" else ()))))
+        help_ = f"did you mean `{near}`?" if near else f"known here: {all_}"
+        raise refuse("E101", f"no fact is called `{name}`", span, help=help_)
 
     return lookup
 
 
-COSTS = ("memory.peak", "memory.params", "memory.grads", "memory.optimizer", "memory.activations", "memory.host")
-"""Costs that an `assert` may use; time is added by the time model."""
-
-
-def _number(value: Value, mesh: Mesh) -> Value:
-    """An axis counts as its size."""
-    if isinstance(value, Axes):
-        sizes = [mesh[a].size for a in value.names]
-        unknown = next((a for a, size in zip(value.names, sizes, strict=True) if size is None), None)
-        return Unknown(unknown) if unknown else Fraction(prod(s for s in sizes if s is not None))
-    return value
-
-
-def _values(condition: ast.Expr, scope: Scope, mesh: Mesh, known: Mapping[str, Value], costs: Costs) -> dict[str, str]:
-    """The names in a condition with their values, so that a failed one shows why."""
-    found: dict[str, str] = {}
-    for name in _names(condition):
+def _values(condition: ast.Expr, lookup: Lookup) -> list[tuple[str, Value]]:
+    """The sides of a comparison, then the names in it, with their values, so that a failed one shows why."""
+    parts = [*_sides(condition), *_names(condition)]
+    found: dict[str, Value] = {}
+    for part in parts:
         try:
-            value = _lookup(scope, mesh, known, costs)(name.text, name.span)
+            value = evaluate(part, lookup)
         except Refused:
             continue
-        found[name.text] = show(value)
-    return found
+        found[part.span.text] = Fraction(value.size) if isinstance(value, Axes) and value.size else value
+    return list(found.items())
+
+
+def _sides(expr: ast.Expr) -> list[ast.Expr]:
+    """What a condition compares, where that is computed."""
+    match expr:
+        case ast.Binary(op="and" | "or", left=left, right=right):
+            return [*_sides(left), *_sides(right)]
+        case ast.Binary(op="<" | "<=" | ">" | ">=" | "==" | "!=", left=left, right=right):
+            return [side for side in (left, right) if isinstance(side, ast.Binary | ast.Call)]
+        case ast.Unary(operand=inner) | ast.Group(inner=inner):
+            return _sides(inner)
+        case _:
+            return []
 
 
 def _names(expr: ast.Expr) -> list[ast.Name]:
     match expr:
-        case ast.Name():
-            return [expr]
+        case ast.Name(text=text):
+            return [] if text in ("true", "false") else [expr]
         case ast.Binary(left=left, right=right):
             return [*_names(left), *_names(right)]
         case ast.Unary(operand=inner) | ast.Group(inner=inner):

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from placelang.diagnostics.problems import Problems, refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
+from placelang.plan.meant import meant
 from placelang.plan.merge import join, replace
 from placelang.plan.plan import Schedule, Selection
 from placelang.plan.scope import Scope, check_kind
@@ -123,7 +123,7 @@ def _placements(
 def _written(placement: ast.Placement, selectors: tuple[ast.Selector, ...], scope: Scope) -> tuple[Key, Written]:
     head = placement.head
     if head.text not in HEADS:
-        near = did_you_mean(head.text, HEADS)
+        near = meant(head.text, HEADS)
         raise refuse(
             "E101",
             f"no state is called `{head.text}`",
@@ -185,7 +185,7 @@ def _call(
     resolved = declare.strategy(name.text, scope)
     if resolved is None:
         known = (*scope.strategies, *scope.homes, *library.names())
-        near = did_you_mean(name.text, known)
+        near = meant(name.text, known)
         raise refuse(
             "E101",
             f"no strategy is called `{name.text}`",
@@ -214,7 +214,7 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
         if name is None:
             raise refuse("E107", f"`{strategy.name.text}` takes {len(params)} arguments", arg.span)
         if name not in params:
-            near = did_you_mean(name, params)
+            near = meant(name, params)
             raise refuse(
                 "E106",
                 f"`{strategy.name.text}` has no parameter `{name}`",

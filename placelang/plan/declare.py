@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Problems, fault, refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan import library, meshes
+from placelang.plan.meant import meant
 from placelang.plan.scope import Scope
 from placelang.plan.values import Value
 from placelang.source import Source, Span
@@ -70,10 +70,25 @@ def declare(
                     declared_meshes.append(statement)
             case _:
                 pass
-    for home, _ in scope.homes.values():  # what is imported places over the axes of this text
+    homes = _homes(scope)
+    for home in homes:  # what is imported places over the axes of this text
         home.axes, home.views, home.declared_mesh = scope.axes, scope.views, scope.declared_mesh
     meshes.build(declared_meshes, scope, devices(scope), problems)
+    for each in (scope, *homes):  # what was read for the sizes of the mesh saw no axes yet
+        each.known.clear()
     return scope
+
+
+def _homes(scope: Scope) -> list[Scope]:
+    """The scopes of every file that the text uses, itself or through others."""
+    found: dict[int, Scope] = {}
+    todo = [scope]
+    while todo:
+        for home, _ in todo.pop().homes.values():
+            if id(home) not in found:
+                found[id(home)] = home
+                todo.append(home)
+    return list(found.values())
 
 
 def _use(
@@ -103,7 +118,7 @@ def _use(
     ]
     for name, alias in wanted:
         if name.text not in names:
-            near = did_you_mean(name.text, names)
+            near = meant(name.text, names)
             problems.add(
                 fault(
                     "E101",
@@ -130,6 +145,6 @@ def names_nothing(scope: Scope, facts: tuple[str, ...], problems: Problems) -> N
     for name in scope.sets:
         if name not in scope.used_sets:
             known = (*scope.args, *scope.axes, *facts)
-            near = did_you_mean(name, known)
+            near = meant(name, known)
             help_ = f"did you mean `{near}`?" if near else ""
             problems.add(fault("E101", f"`--set {name}` names nothing in this text", None, help=help_))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Problems, fault, refuse
-from placelang.hardware.hardware import Hardware
 from placelang.model.model import Model, generic
 from placelang.plan import capacity, claims, compose, declare, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
+from placelang.plan.merge import differ
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, State
 from placelang.plan.scope import Scope
@@ -22,6 +23,9 @@ from placelang.plan.steps import FORMS
 from placelang.plan.values import Value, evaluate
 from placelang.source import Source
 from placelang.syntax import ast, reader
+
+if TYPE_CHECKING:
+    from placelang.hardware.hardware import Hardware
 
 
 def elaborate(
@@ -145,11 +149,10 @@ def _clashes(placed: Sequence[Placed], model: Model, frozen: tuple[str, ...]) ->
     for i, later in enumerate(placed):
         for j in range(i):
             both = hits[i] & hits[j]
-            axes = {a for s in later.journey for a in s.axes} & {a for s in placed[j].journey for a in s.axes}
-            if both and axes and not later.override and later.journey != placed[j].journey:
+            if both and not later.override and (where := differ(later.journey, placed[j].journey)):
                 yield fault(
                     "E108",
-                    f"two selections place {later.state.value} of `{min(both)}` over `{min(axes)}`",
+                    f"two selections place {later.state.value} of `{min(both)}` differently {where}",
                     later.span,
                     help="`override` lets this one replace the other",
                 )
@@ -177,6 +180,7 @@ def _backends(statements: Iterable[ast.Statement], scope: Scope, problems: Probl
 def _hardware(fact: ast.Fact, scope: Scope) -> Hardware:
     """The machine of a `hardware` line: a catalogue name or a value of the text. Raises Refused."""
     from placelang.hardware import catalogue, values
+    from placelang.hardware.hardware import Hardware
 
     lets = {name: let.value for name, let in scope.lets.items()}
     found = values.hardware_of(fact.value, lets, catalogue.declared)

@@ -5,7 +5,7 @@ Not for: layout of users' own files (`syntax.formatter`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -13,6 +13,7 @@ from placelang.plan.mesh import WELL_KNOWN, Mesh
 from placelang.plan.plan import Placed, Plan
 from placelang.plan.steps import Journey
 from placelang.plan.text import journey_text, step_text, value_text
+from placelang.syntax import ast
 
 
 @attrs.frozen
@@ -23,20 +24,45 @@ class Line:
     why: tuple[str, ...] = ()
 
 
-def explain(plan: Plan, model_name: str | None = None) -> str:
-    """The complete strategy as `.place` text, one statement a line, reasons as comments above it."""
-    rows = (row for line in lines(plan, model_name) for row in (*(f"# {why}" for why in line.why), line.text))
+def explain(plan: Plan, given: Sequence[str] = ()) -> str:
+    """The complete strategy as `.place` text, one statement a line, reasons as comments above it. `given`: lines of the
+    text that stand as they are (see `kept`)."""
+    rows = (row for line in lines(plan, given) for row in (*(f"# {why}" for why in line.why), line.text))
     return "".join(f"{row}\n" for row in rows)
 
 
-def lines(plan: Plan, model_name: str | None = None) -> tuple[Line, ...]:
+def lines(plan: Plan, given: Sequence[str] = ()) -> tuple[Line, ...]:
     """The complete strategy, one statement a line."""
-    return (*_facts(plan, model_name), *_states(plan))
+    return (*(Line(text) for text in given), *_facts(plan), *_states(plan))
 
 
-def _facts(plan: Plan, model_name: str | None) -> Iterator[Line]:
-    if model_name:
-        yield Line(f"model {model_name}")
+def kept(file: ast.File) -> tuple[str, ...]:
+    """The statements of a text that elaboration leaves as they are: model, hardware, claims and backends, after the
+    declarations that they name."""
+    facts = [s for s in file.statements if isinstance(s, (ast.Fact, ast.Claim, ast.Backend))]
+    declared = {s.name.text: s for s in file.statements if isinstance(s, (ast.Let, ast.ArgDecl, ast.FoldedAxis))}
+    needed: set[str] = set()
+    wanted = [name for fact in facts for name in _names(fact)]
+    while wanted:
+        if (name := wanted.pop()) in declared and name not in needed:
+            needed.add(name)
+            wanted += _names(declared[name])
+    texts = (s.span.text for name, s in declared.items() if name in needed)
+    return (*texts, *(s.span.text for s in facts))
+
+
+def _names(node: object) -> list[str]:
+    """Every name below a node."""
+    if isinstance(node, ast.Name):
+        return [node.text]
+    if isinstance(node, tuple):
+        return [name for part in node for name in _names(part)]
+    if isinstance(node, ast.Node):
+        return [name for field in attrs.fields(type(node)) for name in _names(getattr(node, field.name))]
+    return []
+
+
+def _facts(plan: Plan) -> Iterator[Line]:
     if plan.mesh.axes:
         sizes = () if plan.mesh.world else ("sizes without a number stay symbols",)
         yield Line(f"mesh ({_axes(plan.mesh, plan.mesh.names)})", sizes)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from placelang.diagnostics.problems import Problems, refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan.dtypes import PRECISIONS
+from placelang.plan.meant import meant
+from placelang.plan.mesh import Mesh
 from placelang.plan.plan import MOMENTS, Assumption, Train
 from placelang.plan.scope import Scope
 from placelang.plan.values import Unknown, Value, Word, evaluate, kind
@@ -30,15 +32,17 @@ _LARGEST = 2**40
 
 
 def train_facts(
-    statement: ast.Train | None, scope: Scope, data_ranks: int | None, problems: Problems
+    statement: ast.Train | None, scope: Scope, mesh: Mesh, samples: tuple[str, ...], problems: Problems
 ) -> tuple[Train, tuple[Assumption, ...]]:
-    """The `train` line with what `--set` says in its place. `data_ranks`: ranks that read different samples."""
+    """The `train` line with what `--set` says in its place. `samples`: the axes whose ranks read other samples."""
     given: dict[str, tuple[Any, Span | None]] = {}
     for arg in statement.args if statement else ():
         with problems.catching():
+            if arg.name in given:
+                raise refuse("E119", f"`{arg.name}` is given twice", arg.span)
+            if arg.name in NAMES:
+                given[arg.name] = None, arg.span
             name, value = _fact(arg, scope)
-            if name in given:
-                raise refuse("E119", f"`{name}` is given twice", arg.span)
             given[name] = value, arg.span
     for name in NAMES:
         if name in scope.sets and name not in scope.args and name not in scope.lets:
@@ -46,17 +50,20 @@ def train_facts(
             with problems.catching():
                 given[name] = _typed(name, scope.sets[name], None), None
     values = {name: value for name, (value, _) in given.items() if value is not None}
+    count = values.get("microbatches", 1)
     with problems.catching():
-        values["microbatches"] = _batch_identity(values, data_ranks, statement.span if statement else None)
+        if not scope.broken:
+            count = _batch_identity(values, mesh, samples, given.get("global_batch", (None, None))[1])
     assumptions = []
     if "precision" not in values:
         assumptions.append(Assumption("precision", "fp32 everywhere: the text names no precision"))
     if "optimizer" not in values:
         assumptions.append(Assumption("optimizer", "adamw: the text names no optimizer"))
-    values.pop("global_batch", None)
-    values.setdefault("microbatches", 1)
+    if "microbatches" in values:
+        values.pop("global_batch", None)
+    values["microbatches"] = count
     precision = PRECISIONS[values.pop("precision", "fp32")]
-    return Train(precision=precision, **values), tuple(assumptions)
+    return Train(precision=precision, span=statement.span if statement else None, **values), tuple(assumptions)
 
 
 def _fact(arg: ast.Arg, scope: Scope) -> tuple[str, Any]:
@@ -65,7 +72,7 @@ def _fact(arg: ast.Arg, scope: Scope) -> tuple[str, Any]:
             "E107", "facts are written `name = value`", arg.span, help="`train (optimizer = adamw, seq = 2048)`"
         )
     if arg.name not in NAMES:
-        near = did_you_mean(arg.name, NAMES)
+        near = meant(arg.name, NAMES)
         raise refuse(
             "E106",
             f"`train` has no fact `{arg.name}`",
@@ -78,6 +85,7 @@ def _fact(arg: ast.Arg, scope: Scope) -> tuple[str, Any]:
 def _typed(name: str, value: Value, span: Span | None) -> Any:
     if isinstance(value, Unknown):
         return None
+    shown = f"`{name}`" if span else f"`--set {name}`"
     if name in _COUNTS:
         if (
             isinstance(value, Fraction)
@@ -86,55 +94,61 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
             and 1 <= value <= _LARGEST
         ):
             return int(value)
-        raise refuse("E105", f"`{name}` is a whole number from 1 up, not {kind(value)}", span)
+        raise refuse("E105", f"{shown} is a whole number from 1 up, not {kind(value)}", span)
     if name in _NUMBERS:
-        most = 1 if name == "dropout" else _LARGEST
-        if isinstance(value, Fraction) and not isinstance(value, bool) and 0 <= value <= most:
+        number = isinstance(value, Fraction) and not isinstance(value, bool)
+        if number and (0 <= value < 1 if name == "dropout" else 0 < value <= _LARGEST):
             return value
-        raise refuse(
-            "E105", f"`{name}` is a number from 0 to {most}" if most == 1 else f"`{name}` is a positive number", span
-        )
+        takes = "a number from 0 up to 1" if name == "dropout" else "a number above 0"
+        raise refuse("E105", f"{shown} is {takes}, not {kind(value)}", span)
     if name == "frozen":
         globs = value if isinstance(value, tuple) else (value,)
         if all(isinstance(g, str) for g in globs):
             return globs
         raise refuse(
-            "E105", f"`frozen` is a glob in quotes or a list of them, not {kind(value)}", span, help='`"layers.{0..3}"`'
+            "E105", f"{shown} is a glob in quotes or a list of them, not {kind(value)}", span, help='`"layers.{0..3}"`'
         )
     word = value.name if isinstance(value, Word) and not value.args else ""
     if word not in _WORDS[name]:
-        near = did_you_mean(word, _WORDS[name])
+        near = meant(word, _WORDS[name])
         raise refuse(
             "E101",
-            f"no {name} is called `{word}`" if word else f"`{name}` is a word, not {kind(value)}",
+            f"{'' if span else f'{shown}: '}no {name} is called `{word}`"
+            if word
+            else f"{shown} is a word, not {kind(value)}",
             span,
             help=f"did you mean `{near}`?" if near else f"known: {', '.join(_WORDS[name])}",
         )
     return word
 
 
-def _batch_identity(values: Mapping[str, Any], data_ranks: int | None, span: Span | None) -> int:
+def _batch_identity(
+    values: Mapping[str, Any], mesh: Mesh, samples: tuple[str, ...], span: Span | None
+) -> int:
     """global_batch = micro_batch * microbatches * data ranks: two give the third, three must agree."""
     whole, micro, count = (values.get(k) for k in ("global_batch", "micro_batch", "microbatches"))
     if whole is None or (micro is None and count is None):
         return count or 1
-    if data_ranks is None:
-        raise refuse(
-            "E121", "`global_batch` needs the sizes of the data axes, which no line gives", span, help="`--set dp=8`"
-        )
-    known = data_ranks * (micro or 1) * (count or 1)
-    sum_text = " * ".join(str(x) for x in (micro, count, data_ranks) if x is not None)
+    open_ = [a for a in samples if mesh[a].size is None]
+    if open_:
+        names = " and ".join(f"`{a}`" for a in open_)
+        sets = " ".join(f"--set {a}=8" for a in open_)
+        raise refuse("E121", f"`global_batch` needs the size of {names}, which no line gives", span, help=f"`{sets}`")
+    ranks = prod(mesh[a].size or 1 for a in samples)
+    known = ranks * (micro or 1) * (count or 1)
+    factors = {"micro_batch": micro, "microbatches": count, **{a: mesh[a].size for a in samples}}
+    names = " * ".join(n for n, x in factors.items() if x is not None)
+    terms = f"{names} = {' * '.join(str(x) for x in factors.values() if x is not None)} = {known}"
+
+    def better(n: int) -> str:
+        return f"`global_batch = {n}`" if span else f"`--set global_batch={n}`"
+
     if micro is not None and count is not None:
         if whole != known:
-            raise refuse(
-                "E401",
-                f"global_batch = {whole}, but micro_batch * microbatches * data ranks = {sum_text} = {known}",
-                span,
-                help=f"`global_batch = {known}`, or leave one of the three out",
-            )
+            message = f"global_batch = {whole}, but {terms}"
+            raise refuse("E401", message, span, help=f"{better(known)}, or leave one of the three out")
         return int(count)
     if whole % known:
-        lower, upper = whole // known * known, (whole // known + 1) * known
-        near = " or ".join(f"`global_batch = {n}`" for n in (lower, upper) if n)
-        raise refuse("E401", f"global_batch = {whole} is no multiple of {sum_text} = {known}", span, help=near)
+        near = " or ".join(better(n) for n in (whole // known * known, (whole // known + 1) * known) if n)
+        raise refuse("E401", f"global_batch = {whole} is no multiple of {terms}", span, help=near)
     return int(count or whole // known)

@@ -12,7 +12,7 @@ import attrs
 
 from placelang.diagnostics.problems import Problems, fault
 from placelang.plan.compose import Key, Written
-from placelang.plan.merge import is_layout, replace
+from placelang.plan.merge import is_layout, ordered, replace
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Placed, Selection, State
 from placelang.plan.steps import (
@@ -54,12 +54,16 @@ def split_axes(activations: Iterable[Step]) -> tuple[str, ...]:
     return tuple(a for s in activations if isinstance(s, Shard) and s.dim in ("batch", "seq") for a in s.axes)
 
 
-def _complete(written: Mapping[str, Journey], mesh: Mesh, problems: Problems) -> dict[State, Journey]:
+def _complete(
+    written: Mapping[str, Journey], mesh: Mesh, problems: Problems, also: tuple[str, ...] = ()
+) -> dict[State, Journey]:
+    """Every state's journey. `also`: axes beside those that split tokens over which the gradient is a partial sum."""
     params = _params(written.get("params", ()), mesh)
     activations = _activations(written.get("activations", ()), mesh)
     split = split_axes(activations)
     partial = _partial_axes(params, tuple(a for a in mesh.names if a in split), mesh)
-    optimizer = _optimizer(written.get("optimizer", ()), params, written.get("grads", ()), partial)
+    partial = (*partial, *(a for a in also if a not in partial))
+    optimizer = _optimizer(written.get("optimizer", ()), params, written.get("grads", ()), partial, mesh)
     grads = _grads(written.get("grads", ()), optimizer, partial, problems)
     return {
         State.PARAMS: params,
@@ -101,13 +105,7 @@ def _refined(
     if by_name and any(
         is_layout(s) for head in ("params", "optimizer", "grads") if head in own for s in own[head].journey
     ):
-        merged = {
-            head: replace(base.get(head, ()), own[head].journey, mesh) if head in own else j for head, j in base.items()
-        }
-        merged |= {head: w.journey for head, w in own.items() if head not in base}
-        merged.setdefault("activations", states[State.ACTIVATIONS])
-        merged["activations"] = states[State.ACTIVATIONS]  # what a module returns does not say which tokens it sees
-        full = _complete(merged, mesh, problems)
+        full = _complete_refined({head: w.journey for head, w in own.items()}, base, states, mesh, problems)
     result: list[Placed] = []
     for state in State:
         w = own.get(state.value)
@@ -118,6 +116,57 @@ def _refined(
             span = w.span if w else None
             result.append(Placed(state, full[state], selections, w.override if w else False, span))
     return result
+
+
+def _complete_refined(
+    own: Mapping[str, Journey],
+    base: Mapping[str, Journey],
+    states: Mapping[State, Journey],
+    mesh: Mesh,
+    problems: Problems,
+) -> dict[State, Journey]:
+    """What a selection's tensors do: its own words where it has any, else those of the text for all tensors."""
+    merged = {head: replace(base.get(head, ()), own.get(head, ()), mesh) for head in (*base, *own)}
+    params = _params(merged.get("params", ()), mesh)
+    for head in ("optimizer", "grads"):
+        if head in base:
+            merged[head] = replace(_seen_from(params, base[head], mesh), own.get(head, ()), mesh)
+    merged["activations"] = states[State.ACTIVATIONS]  # what a module returns does not say which tokens it sees
+    moves = own.get("grads", ())
+    if moves and "grads" not in base:  # axis by axis: what the selection does not name is inferred as elsewhere
+        rest = {head: journey for head, journey in merged.items() if head != "grads"}
+        inferred = _complete(rest, mesh, problems)[State.GRADS]
+        steps = replace(tuple(s for s in inferred if not isinstance(s, Partial)), moves, mesh)
+        merged["grads"] = tuple(sorted(steps, key=lambda s: not isinstance(s, Partial) and _late(s)))
+    named = {a for s in moves if isinstance(s, (Reduce, Partial)) for a in s.axes}
+    also = tuple(a for a in mesh.names if a in named and mesh[a].role in (Role.STAGE, Role.TENSOR))
+    return _complete(merged, mesh, problems, also)
+
+
+def _late(step: Step) -> bool:
+    """Whether a step of a gradient comes after its reductions of each microbatch."""
+    return not (isinstance(step, Reduce) and step.when is When.MICROBATCH)
+
+
+def _seen_from(params: Journey, journey: Journey, mesh: Mesh) -> Journey:
+    """What is said of all tensors, for tensors whose compute holds other shards: an axis over which they are split is
+    dropped, and the axes that a view factors become those axes of the view that are left."""
+    local = {a for s in params if _is_local(s) for a in s.axes}
+    views = [v for v in mesh.views if any(a in v for s in params if isinstance(s, Shard) for a in s.axes)]
+    done: set[str] = set()
+    found: list[Step] = []
+    for step in journey:
+        axes: list[str] = []
+        for axis in step.axes:
+            view = next((v for v in views if axis in v.over), None)
+            if view is None:
+                axes += [axis] if axis not in local or mesh[axis].role not in (Role.DATA, Role.EXPERT) else []
+            elif (kind := f"{view.name} of {type(step).__name__}") not in done:
+                done.add(kind)
+                axes += [a.name for a in view.axes if a.name not in local]
+        if axes or not step.axes:
+            found.append(attrs.evolve(step, axes=tuple(axes)))
+    return tuple(found)
 
 
 def _params(written: Journey, mesh: Mesh) -> Journey:
@@ -151,14 +200,20 @@ def _activations(written: Journey, mesh: Mesh) -> Journey:
     return (*(steps or (Replicate(why="no axis splits the batch"),)), *written)
 
 
-def _optimizer(written: Journey, params: Journey, grads: Journey, split: tuple[str, ...]) -> Journey:
-    """Rule 2: sharded as params rest, else as the written grads end."""
+def _optimizer(written: Journey, params: Journey, grads: Journey, split: tuple[str, ...], mesh: Mesh) -> Journey:
+    """Rule 2, axis by axis: sharded as params rest, else as the written grads end. `replicate` without an axis speaks
+    of the axes over which params are whole in compute: a rank updates no shard that it does not hold."""
+    rest = tuple(attrs.evolve(s, span=None, dtype=None, why="as params rest") for s in params if isinstance(s, Shard))
     if any(isinstance(s, FORMS) for s in written):
-        return written
-    rest = tuple(s for s in params if isinstance(s, Shard))
-    if rest:
-        layout: Journey = tuple(attrs.evolve(s, span=None, dtype=None, why="as params rest") for s in rest)
-    else:
+        named = {shared for s in written for a in s.axes for shared in mesh.shared(a)}
+        unsaid = tuple(
+            attrs.evolve(s, axes=axes)
+            for s in rest
+            if (named or _is_local(s)) and (axes := tuple(a for a in s.axes if a not in named))
+        )
+        return ordered((*unsaid, *written))
+    layout: Journey = rest
+    if not rest:
         layout = tuple(
             Shard(axes=s.axes or _open_axes(s, grads, split), dim=s.dim, pad=s.pad, why="as the gradients end")
             for s in grads
@@ -179,9 +234,7 @@ def _grads(written: Journey, optimizer: Journey, split: tuple[str, ...], problem
     moves = tuple(s for s in written if not isinstance(s, Partial))
     reductions = tuple(s for s in moves if isinstance(s, Reduce))
     _check_claims(claims, split, problems)
-    head: Journey = claims or (
-        (Partial(axes=split, why="each rank of these axes sees other samples"),) if split else ()
-    )
+    head: Journey = claims or ((Partial(axes=split, why="each rank of these axes sees other tokens"),) if split else ())
     if not reductions and not (claims and not moves):
         consumed = any(isinstance(s, Consume) for s in moves)
         reductions = _reductions(optimizer, split, When.MICROBATCH if consumed else None)

@@ -10,10 +10,12 @@ from typing import Any
 
 import attrs
 
+from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan.dtypes import BYTES
+from placelang.plan.meant import meant
 from placelang.plan.options import option_value
+from placelang.plan.mesh import Role
 from placelang.plan.plan import Schedule
 from placelang.plan.scope import Scope
 from placelang.plan.steps import FORMS, Formats, Journey, Partial, Replicate, Shard, Step, When
@@ -49,7 +51,7 @@ def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
     value = evaluate(expr, scope.lookup)
     if not isinstance(value, WordValue) or value.name not in SCHEDULES:
         word = value.name if isinstance(value, WordValue) else expr.span.text
-        near = did_you_mean(word, SCHEDULES)
+        near = meant(word, SCHEDULES)
         raise refuse(
             "E101",
             f"no schedule is called `{word}`",
@@ -59,7 +61,9 @@ def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
     chunks = 1
     for name, given in value.args:
         if (name or "chunks") not in SCHEDULES[value.name]:
-            raise refuse("E106", f"`{value.name}` takes no `{name or given}`", expr.span)
+            what = name or kind(given)
+            more = f"`interleaved_1f1b({expr.span.text.partition('(')[2]}" if what == "chunks" else ""
+            raise refuse("E106", f"`{value.name}` takes no `{what}`", expr.span, help=f"{more}`" if more else "")
         chunks = option_value("count", (), "chunks", given, expr.span, scope)
     if value.name == "interleaved_1f1b" and chunks < 2:
         raise refuse(
@@ -96,11 +100,14 @@ def _formats(head: str, part: ast.As) -> Step:
     found: dict[str, Any] = {}
     for arg in part.dtypes:
         if arg.name not in ("master", "moments"):
-            raise refuse("E106", "the optimizer has the formats `master` and `moments`", arg.span)
+            near = meant(arg.name or "", ("master", "moments"))
+            message = "the optimizer has the formats `master` and `moments`"
+            raise refuse("E106", message, arg.span, help=f"did you mean `{near}`?" if near else "")
         if arg.name in found:
             raise refuse("E119", f"`{arg.name}` is given twice", arg.span)
         if not isinstance(arg.value, ast.Name):
-            raise refuse("E105", "a number format is expected here", arg.value.span)
+            formats = f"formats: {', '.join(BYTES)}"
+            raise refuse("E105", "a number format is expected here", arg.value.span, help=formats)
         none = arg.name == "master" and arg.value.text == "none"
         found[arg.name] = "none" if none else _dtype(arg.value)
     return Formats(span=part.span, **found)
@@ -118,7 +125,9 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
     word = _word(head, name)
     axes, fields = _arguments(word, args, scope)
     if word.axes == "required" and not axes:
-        raise refuse("E107", f"`{word.name}` needs the axis to split over", part.span, help=f"`{word.name}(dp)`")
+        role = Role.TENSOR if word.name != "shard" else Role.DATA
+        usual = (*scope.mesh().of_role(role), "tp" if role is Role.TENSOR else "dp")[0]
+        raise refuse("E107", f"`{word.name}` needs the axis to split over", part.span, help=f"`{word.name}({usual})`")
     if word.name in ("all_reduce", "reduce_scatter"):
         fields["mean"] = fields.pop("op", "sum") == "mean"
         fields.setdefault("when", When.MICROBATCH if word.name == "reduce_scatter" else When.STEP)
@@ -134,7 +143,7 @@ def _word(head: str, name: ast.Name) -> Word:
     known = f"steps of {head}: {', '.join(TAKES[head])}"
     if name.text in WORDS:
         raise refuse("E118", f"`{name.text}` is no step of {head}", name.span, help=known)
-    near = did_you_mean(name.text, TAKES[head])
+    near = meant(name.text, TAKES[head])
     raise refuse(
         "E101", f"{head} has no step called `{name.text}`", name.span, help=f"did you mean `{near}`?" if near else known
     )
@@ -168,11 +177,11 @@ def _arguments(word: Word, args: tuple[ast.Arg, ...], scope: Scope) -> tuple[tup
                 axes += _axes(word, arg.value, scope)
             continue
         if arg.name not in known:
-            near = did_you_mean(arg.name, known)
-            options = f"its options: {', '.join(known)}" if known else "it has none"
+            near = meant(arg.name, known)
+            options = f"its options: {', '.join(known)}" if known else ""
             raise refuse(
                 "E106",
-                f"`{word.name}` has no option `{arg.name}`",
+                f"`{word.name}` has no option{f' `{arg.name}`' if known else 's'}",
                 arg.span,
                 help=f"did you mean `{near}`?" if near else options,
             )
@@ -196,15 +205,15 @@ def _flag(word: Word, arg: ast.Arg, fields: dict[str, Any]) -> bool:
             fields[name] = arg.value.text
             return True
         if word.axes == "none":
-            near = did_you_mean(arg.value.span.text, option.words)
+            near = meant(arg.value.span.text, option.words)
             raise refuse(
                 "E106",
                 f"`{word.name}` cannot be `{arg.value.span.text}`",
                 arg.span,
-                help=f"did you mean `{near}`?" if near else f"one of {', '.join(option.words)}",
+                help=f"did you mean `{near}`?" if near else f"it takes {' or '.join(option.words)}",
             )
     if word.axes == "none":
-        raise refuse("E106", f"`{word.name}` takes no axis", arg.span)
+        raise refuse("E106", f"`{word.name}` takes no axis", arg.span, help=f"`{word.name}`")
     return False
 
 
@@ -213,13 +222,7 @@ def _axes(word: Word, expr: ast.Expr, scope: Scope) -> tuple[str, ...]:
     if isinstance(value, Axes):
         return value.names
     if isinstance(value, WordValue):
-        near = did_you_mean(value.name, (*scope.axis_names(), *(w for f in word.flags for w in FLAGS[f].words)))
-        raise refuse(
-            "E102",
-            f"no axis is called `{value.name}`",
-            expr.span,
-            help=f"did you mean `{near}`?" if near else f"axes: {', '.join(scope.axis_names())}",
-        )
+        raise scope.no_axis(value.name, expr.span, (w for f in word.flags for w in FLAGS[f].words))
     raise refuse(
         "E102", f"an axis is expected here, this is {kind(value)}", expr.span, help="options are written `name = value`"
     )
@@ -227,7 +230,7 @@ def _axes(word: Word, expr: ast.Expr, scope: Scope) -> tuple[str, ...]:
 
 def _dtype(name: ast.Name) -> str:
     if name.text not in BYTES:
-        near = did_you_mean(name.text, BYTES)
+        near = meant(name.text, BYTES)
         raise refuse(
             "E101",
             f"no number format is called `{name.text}`",
@@ -239,14 +242,18 @@ def _dtype(name: ast.Name) -> str:
 
 def _check_axes(steps: list[Step]) -> None:
     """An axis places a state once."""
-    placed: set[str] = set()
+    placed: dict[str, Step] = {}
     for step in steps:
         if len(set(step.axes)) < len(step.axes):
-            raise refuse("E104", "an axis is named twice in one step", step.span)
+            twice = next(a for a in step.axes if step.axes.count(a) > 1)
+            raise refuse("E104", f"`{twice}` is named twice in one step", step.span)
         if isinstance(step, (Shard, Replicate, Partial)):
-            if twice := placed & set(step.axes):
-                raise refuse("E104", f"axis `{min(twice)}` places this state twice", step.span)
-            placed |= set(step.axes)
+            for axis in step.axes:
+                if axis in placed:
+                    first = placed[axis].span
+                    causes = (Label(first, "first here"),) if first else ()
+                    raise refuse("E104", f"axis `{axis}` places this state twice", step.span, causes=causes)
+            placed |= dict.fromkeys(step.axes, step)
 
 
 def with_why(step: Step, why: str) -> Step:

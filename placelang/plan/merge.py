@@ -75,3 +75,17 @@ def replace(base: Journey, new: Journey, mesh: Mesh) -> Journey:
         elif not any(isinstance(s, facet) for facet in facets):
             kept.append(s)
     return ordered((*kept, *new))
+
+
+def differ(a: Journey, b: Journey) -> str:
+    """In what two journeys contradict each other, in words: on an axis that both name, in tier, lifetime or formats.
+    Empty where they join."""
+    for axis in sorted({x for s in a for x in s.axes} & {x for s in b for x in s.axes}):
+        here, there = (tuple(attrs.evolve(s, axes=(axis,)) for s in j if axis in s.axes) for j in (a, b))
+        if here != there:
+            return f"over `{axis}`"
+    for facet, name in zip(_OTHER_FACETS, ("in tier", "in lifetime", "in formats", "in what is lost"), strict=True):
+        here, there = (tuple(s for s in j if isinstance(s, facet)) for j in (a, b))
+        if here and there and here != there:
+            return name
+    return ""

@@ -56,6 +56,9 @@ class View:
     def __contains__(self, name: object) -> bool:
         return any(axis.name == name for axis in self.axes)
 
+    def __getitem__(self, name: str) -> Axis:
+        return next(axis for axis in self.axes if axis.name == name)
+
 
 @attrs.frozen
 class Mesh:

@@ -11,7 +11,7 @@ from math import prod
 import attrs
 
 from placelang.diagnostics.problems import Problems, fault, refuse
-from placelang.diagnostics.suggest import did_you_mean
+from placelang.plan.meant import meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Role, View, atomic
 from placelang.plan.scope import Scope, size_of
 from placelang.plan.values import evaluate
@@ -109,7 +109,7 @@ def _role(declared: ast.AxisDecl) -> Role:
     if declared.role is not None:
         roles = {r.value: r for r in Role}
         if declared.role.text not in roles:
-            near = did_you_mean(declared.role.text, roles)
+            near = meant(declared.role.text, roles)
             raise refuse(
                 "E101",
                 f"no role is called `{declared.role.text}`",
@@ -119,7 +119,7 @@ def _role(declared: ast.AxisDecl) -> Role:
         return roles[declared.role.text]
     if name in WELL_KNOWN:
         return WELL_KNOWN[name]
-    near = did_you_mean(name, WELL_KNOWN)
+    near = meant(name, WELL_KNOWN)
     raise refuse(
         "E113",
         f"axis `{name}` needs a role",
@@ -144,7 +144,7 @@ def _view(mesh: ast.Mesh, scope: Scope, problems: Problems) -> View:
     over: list[str] = []
     for name in mesh.over:
         if name.text not in scope.axes:
-            near = did_you_mean(name.text, scope.axes)
+            near = meant(name.text, scope.axes)
             raise refuse(
                 "E102",
                 f"`over` names `{name.text}`, which is no axis of the mesh",

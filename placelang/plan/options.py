@@ -10,11 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from placelang.diagnostics.problems import refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.plan.dtypes import BYTES
+from placelang.plan.meant import meant
 from placelang.plan.scope import Scope
 from placelang.plan.steps import Balanced, Every, Keep, SmallerShard, When
-from placelang.plan.values import Axes, Quantity, Unknown, Value, Word, kind
+from placelang.plan.values import Axes, Unknown, Value, Word, kind
+from placelang.quantity import Quantity
 from placelang.source import Span
 
 DIMS = ("flat", "tensor", "layer", "expert", "seq", "batch", "heads", "vocab")
@@ -27,11 +28,15 @@ def option_value(kind_: str, words: tuple[str, ...], name: str, value: Value, sp
         raise refuse(
             "E121", f"`{name}` needs a value, and `{value.name}` has none yet", span, help=f"`--set {value.name}=...`"
         )
+    if kind_ == "keep" and isinstance(value, Word) and value.name == "shard":
+        for _, axis in value.args:
+            if isinstance(axis, Word):
+                raise scope.no_axis(axis.name, span)
     found = _KINDS[kind_](value, words)
     if found is not None:
         return found
-    takes = _TAKES.get(kind_, "one of " + ", ".join(words))
-    near = did_you_mean(value.name, (*words, *_NAMES.get(kind_, ()))) if isinstance(value, Word) else None
+    takes = _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
+    near = meant(value.name, (*words, *_NAMES.get(kind_, ()))) if isinstance(value, Word) else None
     raise refuse(
         "E106",
         f"`{name}` cannot be {kind(value)}",
@@ -146,7 +151,7 @@ _TAKES: Mapping[str, str] = {
     "text": 'a text in quotes, such as `"scratch"`',
     "share": "a number from 0 to 1",
     "dtype": "a number format: " + ", ".join(BYTES),
-    "dim": "a number or one of " + ", ".join(DIMS),
+    "dim": "a number from 0 up, or one of " + ", ".join(DIMS),
     "pad": "`even`, or a number to round up to a multiple of",
     "keep": "unit, microbatch, step, or a smaller `shard(axis)`",
     "reshard": "true, false, or a number of ranks",
@@ -156,6 +161,8 @@ _TAKES: Mapping[str, str] = {
 }
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
+    "bool": ("true", "false"),
+    "reshard": ("true", "false"),
     "dtype": tuple(BYTES),
     "dim": DIMS,
     "pad": ("even",),

@@ -76,6 +76,8 @@ class Train:
     loss_scale: Fraction | None = None
     frozen: tuple[str, ...] = ()  # globs over names
     dropout: Fraction = Fraction(0)
+    global_batch: int | None = attrs.field(default=None, eq=False)  # where the text says it, and so not `microbatches`
+    span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def moments(self) -> int:

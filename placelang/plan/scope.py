@@ -5,15 +5,16 @@ Not for: the vocabulary of journeys (`words`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 import attrs
 
-from placelang.diagnostics.problems import refuse
-from placelang.diagnostics.suggest import did_you_mean
+from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.diagnostics.problems import Refused, refuse
+from placelang.plan.meant import meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Mesh, View
-from placelang.plan.values import Axes, Unknown, Value, evaluate, kind
+from placelang.plan.values import Axes, Unknown, Value, Word, evaluate, kind
 from placelang.source import Span
 from placelang.syntax import ast
 
@@ -35,14 +36,40 @@ class Scope:
     declared_mesh: bool = False
     bound: Mapping[str, Value] = attrs.field(factory=dict)
     used_sets: set[str] = attrs.field(factory=set)
-    _open: list[str] = attrs.field(factory=list)
+    broken: dict[str, Diagnostic] = attrs.field(factory=dict)  # names whose declaration was refused, and why
+    broken_use: Diagnostic | None = None  # why a `use` without names was refused: any name might be its
+    known: dict[str, Value] = attrs.field(factory=dict)  # declarations that were read, each once
 
     def child(self, bound: Mapping[str, Value]) -> Scope:
         """The same declarations, with the parameters of a strategy bound to values."""
         return attrs.evolve(self, bound={**self.bound, **bound})
 
-    def lookup(self, name: str, span: Span) -> Value | None:
-        """The value of a declared name, or None: the name then means itself."""
+    def lookup(self, name: str, span: Span, needed: bool = False, /) -> Value | None:
+        """The value of a declared name, or None: the name then means itself. See `values.Lookup`."""
+        found = self._find(name, span)
+        if found is None and needed:
+            near = meant(name, (*self.axis_names(), *self.lets, *self.args, *self.homes))
+            help_ = f"did you mean `{near}`?" if near else f"`arg {name}` declares it, for `--set {name}=8`"
+            raise refuse("E101", f"no axis or value is called `{name}`", span, help=help_)
+        return found
+
+    def whole(self, name: str) -> None:
+        """Refuse a name whose declaration was refused, with the same words, which are said once."""
+        if name in self.broken:
+            raise Refused(self.broken[name])
+
+    def no_axis(self, name: str, span: Span, also: Iterable[str] = ()) -> Refused:
+        """What is said of a name that is no axis; `also`: words that may stand there too."""
+        known = self.axis_names()
+        near = meant(name, (*known, *also))
+        if self.declared_mesh and name in WELL_KNOWN:
+            return refuse("E102", f"the mesh has no axis `{name}`", span, help=f"its axes: {', '.join(known)}")
+        if near:
+            return refuse("E102", f"no axis is called `{name}`", span, help=f"did you mean `{near}`?")
+        new = "" if self.declared_mesh else f"; `mesh ({name}: data)` declares another"
+        return refuse("E102", f"no axis is called `{name}`", span, help=f"axes: {', '.join(known)}{new}")
+
+    def _find(self, name: str, span: Span) -> Value | None:
         if name == "sp" and name not in self.axes and name not in self.bound:
             raise refuse(
                 "E114",
@@ -52,22 +79,25 @@ class Scope:
             )
         if name in self.bound:
             return self.bound[name]
+        self.whole(name)
         if name in self.axes:
-            return Axes((name,))
+            return Axes((name,), self.axes[name].size)
         if name in self.homes:
             home, there = self.homes[name]
             return home.lookup(there, span)
-        if any(name in view for view in self.views):
-            return Axes((name,))
-        if name in self.folds:
-            return self._entered(name, span, self.folds[name].value)
-        if name in self.lets:
-            return self._entered(name, span, self.lets[name].value)
+        for view in self.views:
+            if name in view:
+                return Axes((name,), view[name].size)
+        if name in self.known:
+            return self.known[name]
+        if self._written(name) is not None:
+            return self._read(name, span)
         if name in self.args:
-            return self._arg(self.args[name], span)
+            return self._arg(self.args[name])
         if not self.declared_mesh and name in WELL_KNOWN:
-            self.axes[name] = Axis(name, WELL_KNOWN[name], self._size_set(name, span), span)
-            return Axes((name,))
+            axis = Axis(name, WELL_KNOWN[name], self._size_set(name), span)
+            self.axes[name] = axis
+            return Axes((name,), axis.size)
         return None
 
     def axis_names(self) -> tuple[str, ...]:
@@ -87,35 +117,59 @@ class Scope:
         found = self.strategies.get(name)
         return None if found is None else (found, self)
 
-    def _entered(self, name: str, span: Span, expr: ast.Expr) -> Value:
-        if name in self._open:
-            raise refuse("E115", f"`{name}` is defined by itself", span, cause=" -> ".join((*self._open, name)))
-        self._open.append(name)
-        try:
-            return evaluate(expr, self.lookup)
-        finally:
-            self._open.pop()
+    def _written(self, name: str) -> ast.Expr | None:
+        """The expression that a declared name stands for, if it stands for one."""
+        if name in self.folds:
+            return self.folds[name].value
+        if name in self.lets:
+            return self.lets[name].value
+        return self.args[name].default if name in self.args and name not in self.sets else None
 
-    def _arg(self, arg: ast.ArgDecl, span: Span) -> Value:
-        if arg.name.text in self.sets:
-            self.used_sets.add(arg.name.text)
-            value = self.sets[arg.name.text]
-            if arg.kind is not None:
-                check_kind(arg.kind, value, f"`--set {arg.name.text}`")
-            return value
-        if arg.default is not None:
-            return self._entered(arg.name.text, span, arg.default)
-        return Unknown(arg.name.text)
+    def _read(self, name: str, span: Span) -> Value:
+        """The value of a declared expression. What it names is read before it, and each declaration once, so that
+        neither long chains nor names that are used again and again cost more than they are long."""
+        home = attrs.evolve(self, bound={}) if self.bound else self  # a declaration does not see parameters
+        reading: dict[str, tuple[ast.Expr, Iterator[ast.Name]]] = {}
+        todo: ast.Name | None = ast.Name(name, span=span)
+        while todo is not None or reading:
+            if todo is not None:
+                expr = self._written(todo.text)
+                assert expr is not None, "only names that stand for an expression are read"
+                reading[todo.text] = expr, ast.names(expr)
+            last = next(reversed(reading))
+            expr, inside = reading[last]
+            todo = next((n for n in inside if self._unread(n.text)), None)
+            if todo is None:
+                self.known[last] = evaluate(expr, home.lookup)
+                del reading[last]
+            elif todo.text in reading:
+                chain = " -> ".join((*reading, todo.text))
+                raise refuse("E115", f"`{todo.text}` is defined by itself", todo.span, cause=chain)
+        return self.known[name]
 
-    def _size_set(self, name: str, span: Span) -> int | None:
+    def _unread(self, name: str) -> bool:
+        elsewhere = name in self.broken or name in self.axes or name in self.homes or any(name in v for v in self.views)
+        return not elsewhere and name not in self.known and self._written(name) is not None
+
+    def _arg(self, arg: ast.ArgDecl) -> Value:
+        """The value of an `arg` that no default gives."""
+        if arg.name.text not in self.sets:
+            return Unknown(arg.name.text)
+        self.used_sets.add(arg.name.text)
+        value = self.sets[arg.name.text]
+        if arg.kind is not None:
+            check_kind(arg.kind, value, f"`--set {arg.name.text}`", None, self)
+        return value
+
+    def _size_set(self, name: str) -> int | None:
         if name not in self.sets:
             return None
         self.used_sets.add(name)
-        return size_of(self.sets[name], name, span)
+        return size_of(self.sets[name], name, None)
 
 
-def size_of(value: Value, name: str, span: Span) -> int | None:
-    """The size of an axis as a whole number; None for a symbol."""
+def size_of(value: Value, name: str, span: Span | None) -> int | None:
+    """The size of an axis as a whole number; None for a symbol. Without a span it is `--set` that says it."""
     if isinstance(value, Unknown):
         return None
     if (
@@ -125,7 +179,16 @@ def size_of(value: Value, name: str, span: Span) -> int | None:
         and 1 <= value <= MAX_RANKS
     ):
         return int(value)
-    raise refuse("E109", f"axis `{name}` needs a whole number of ranks from 1 up, this is {kind(value)}", span)
+    if isinstance(value, Word) and not value.args and span is not None:
+        help_ = f"`arg {value.name}: int` declares it, for `--set {value.name}=8`"
+        raise refuse("E101", f"no value is called `{value.name}`", span, help=help_)
+    whose = "this" if span is not None else f"`--set {name}`"
+    raise refuse(
+        "E109",
+        f"axis `{name}` needs a whole number of ranks from 1 up, {whose} is {kind(value)}",
+        span,
+        help=f"`{name} = 8`" if span is not None else f"`--set {name}=8`",
+    )
 
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
@@ -137,20 +200,30 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def check_kind(declared: ast.Name, value: Value, what: str) -> None:
-    """Refuse a value that is not of the declared kind. Kinds without a rule here are checked where they are used."""
-    expected = _KINDS.get(declared.text)
-    known = (*_KINDS, "bytes", "time", "dtype", "schedule")
-    if declared.text not in known:
-        near = did_you_mean(declared.text, known)
+_OTHER_KINDS = ("bytes", "time", "dtype", "schedule")
+
+
+def known_kind(declared: ast.Name | None) -> None:
+    """Refuse the name of a kind that there is not."""
+    known = (*_KINDS, *_OTHER_KINDS)
+    if declared is not None and declared.text not in known:
+        near = meant(declared.text, known)
         raise refuse(
             "E101",
             f"no kind is called `{declared.text}`",
             declared.span,
-            help=f"did you mean `{near}`?" if near else "",
+            help=f"did you mean `{near}`?" if near else f"kinds: {', '.join(known)}",
         )
+
+
+def check_kind(declared: ast.Name, value: Value, what: str, span: Span | None, scope: Scope) -> None:
+    """Refuse a value at `span` that is not of the declared kind. Kinds without a rule here are checked where they are
+    used."""
+    expected = _KINDS.get(declared.text)
     if expected is None or isinstance(value, Unknown):
         return
+    if expected is Axes and isinstance(value, Word) and not value.args and span is not None:
+        raise scope.no_axis(value.name, span)
     whole = declared.text != "int" or (isinstance(value, Fraction) and value.denominator == 1)
     if not isinstance(value, expected) or not whole or (isinstance(value, bool) and declared.text != "bool"):
-        raise refuse("E105", f"{what} is {kind(value)}, declared as {declared.text}", declared.span)
+        raise refuse("E105", f"{what} is {kind(value)}, declared as {declared.text}", span or declared.span)

@@ -11,11 +11,11 @@ from functools import cache
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import fault, refuse
-from placelang.diagnostics.suggest import did_you_mean
 from placelang.model.model import ROLES, Model, Stack, Tensor
+from placelang.plan.meant import meant
 from placelang.plan.plan import Selection
 from placelang.plan.scope import Scope
-from placelang.plan.values import Axes, evaluate
+from placelang.plan.values import Axes, Word, evaluate
 from placelang.syntax import ast
 
 ACROSS = ("block", "tied", "frozen", "trainable")
@@ -46,20 +46,25 @@ def _typed(selector: ast.Selector, scope: Scope) -> Selection:
         case ast.Name(text=role):
             if role in known_roles():
                 return Selection("role", role, span)
-            near = did_you_mean(role, (*known_roles(), *_PLACEMENTS))
+            near = meant(role, (*known_roles(), *_PLACEMENTS))
             raise refuse(
                 "E101",
                 f"no role is called `{role}`",
                 span,
-                help=f"did you mean `{near}`?" if near else f"roles: {', '.join(known_roles())}; names go in quotes",
+                help=f"did you mean `{near}`?"
+                if near
+                else f"names of modules go in quotes, `\"{role}\"`; roles: {', '.join(known_roles())}",
             )
         case ast.Call(func=func, args=args):
             if func.text not in _PLACEMENTS:
-                near = did_you_mean(func.text, _PLACEMENTS)
+                near = meant(func.text, _PLACEMENTS)
                 raise refuse(
                     "E101", f"no selector is called `{func.text}`", span, help=f"did you mean `{near}`?" if near else ""
                 )
             values = [evaluate(a.value, scope.lookup) for a in args]
+            for value, arg in zip(values, args, strict=True):
+                if isinstance(value, Word):
+                    raise scope.no_axis(value.name, arg.value.span)
             axes = tuple(n for v in values if isinstance(v, Axes) for n in v.names)
             if not axes or not all(isinstance(v, Axes) for v in values):
                 raise refuse("E102", f"`{func.text}` selects by axes, as in `{func.text}(tp)`", span)
@@ -76,8 +81,8 @@ def _balanced(pattern: str) -> bool:
 
 
 def _bad_glob(pattern: str, selector: ast.Selector) -> None:
-    what = "an empty selector" if not pattern else "braces that do not pair"
-    raise refuse("E110", f"{what} in `{pattern}`", selector.span, help='`"layers.*.attn.{wq,wk}"` or `"layers.{0..3}"`')
+    what = f"the braces of `{pattern}` do not pair" if pattern else "an empty selector selects nothing"
+    raise refuse("E110", what, selector.span, help='`"layers.*.attn.{wq,wk}"` or `"layers.{0..3}"`')
 
 
 @cache
@@ -150,13 +155,36 @@ def check_match(selection: Selection, model: Model, frozen: tuple[str, ...]) -> 
         return None
     if selection.kind == "role":
         return fault("N101", f"{model.name} has no `{selection.value}`", selection.span)
-    names = [fqn for fqn, _ in model.named()]
-    modules = dict.fromkeys(n.rsplit(".", depth)[0] for n in names for depth in (1, 2))
-    near = did_you_mean(selection.value, (*names, *modules)) if not set(selection.value) & set("*{") else None
-    sample = ", ".join(f"`{n}`" for n in names[:3])
     return fault(
         "E110",
         f'`"{selection.value}"` matches no parameter of {model.name}',
         selection.span,
-        help=f'did you mean `"{near}"`?' if near else f"its names begin {sample}",
+        help=_near(selection.value, model),
     )
+
+
+def _near(pattern: str, model: Model) -> str:
+    """What may have been meant: a range the right way round or inside the model, a name that is near, or a sample."""
+    for a, b in _RANGE.findall(pattern):
+        turned = pattern.replace(f"{a}..{b}", f"{b}..{a}")
+        if int(a) > int(b) and _matches_any(turned, model):
+            return f'ranges count up: `"{turned}"`'
+    segments = pattern.split(".")
+    for stack in model.stacks:
+        if stack.indexed and segments[0] == stack.name and len(segments) > 1 and any(c.isdigit() for c in segments[1]):
+            inside = ".".join((stack.name, "*", *segments[2:]))
+            if _matches_any(inside, model):
+                return f"{model.name} has {stack.name}.{stack.first} to {stack.name}.{stack.first + stack.count - 1}"
+    names = [fqn for fqn, _ in model.named()]
+    for i, segment in enumerate(segments):
+        known = dict.fromkeys(n.split(".")[i] for n in names if n.count(".") >= i and not n.split(".")[i].isdigit())
+        near = None if set(segment) & set("*{") else meant(segment, known)
+        fixed = ".".join((*segments[:i], near, *segments[i + 1 :])) if near else ""
+        if fixed and _matches_any(fixed, model):
+            return f'did you mean `"{fixed}"`?'
+    sample = dict.fromkeys(n.split(".")[0] for n in names)
+    return f"its names begin with {', '.join(f'`{n}`' for n in sample)}"
+
+
+def _matches_any(pattern: str, model: Model) -> bool:
+    return bool(matches(Selection("glob", pattern), model))

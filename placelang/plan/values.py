@@ -7,30 +7,24 @@ Not for: journeys, which are not values (`journeys`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Protocol
 
 import attrs
 
 from placelang.diagnostics.problems import refuse
-from placelang.diagnostics.suggest import did_you_mean
+from placelang.quantity import Quantity
+from placelang.quantity import quantity as in_base_units
 from placelang.source import Span
 from placelang.syntax import ast
 
 
 @attrs.frozen
-class Quantity:
-    """A number with a unit; the value is in the base unit of its `dimension` (bytes, seconds, bytes/s, flop/s)."""
-
-    value: Fraction
-    dimension: str
-
-
-@attrs.frozen
 class Axes:
-    """A product of axes, outer first."""
+    """A product of axes, outer first. `size`, where arithmetic needs it, is None while one of them is a symbol."""
 
     names: tuple[str, ...]
+    size: int | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen
@@ -43,47 +37,30 @@ class Word:
 
 @attrs.frozen
 class Unknown:
-    """An `arg` without a value: a symbol."""
+    """An `arg` without a value: a symbol. `dimension`: its unit, where that is known."""
 
     name: str
+    dimension: str | None = None
 
 
 Value = Fraction | bool | str | Quantity | Axes | Word | Unknown | tuple["Value", ...]
 
-_DIMENSIONS: Mapping[str, tuple[str, Fraction]] = {
-    **{f"{p}B": ("bytes", Fraction(1000**i)) for i, p in enumerate(("", "K", "M", "G", "T", "P"))},
-    **{f"{p}iB": ("bytes", Fraction(1024 ** (i + 1))) for i, p in enumerate("KMGTP")},
-    **{f"{p}b": ("bytes", Fraction(1000**i, 8)) for i, p in enumerate(("", "K", "M", "G", "T", "P"))},
-    **{f"{p}FLOP": ("flops", Fraction(1000**i)) for i, p in enumerate(("", "K", "M", "G", "T", "P", "E"))},
-    "s": ("seconds", Fraction(1)),
-    "ms": ("seconds", Fraction(1, 1000)),
-    "us": ("seconds", Fraction(1, 10**6)),
-    "min": ("seconds", Fraction(60)),
-    "h": ("seconds", Fraction(3600)),
-}
-
 
 def quantity(number: ast.Number) -> Fraction | Quantity:
     """A written number in base units."""
-    if not number.unit:
-        return number.value
-    base, _, per = number.unit.partition("/")
-    if base not in _DIMENSIONS or per not in ("", "s"):
-        near = did_you_mean(number.unit, _DIMENSIONS)
-        raise refuse(
-            "E005", f"no unit is called `{number.unit}`", number.span, help=f"did you mean `{near}`?" if near else ""
-        )
-    dimension, factor = _DIMENSIONS[base]
-    return Quantity(number.value * factor, dimension + ("/s" if per else ""))
+    found = in_base_units(number.value, number.unit)
+    if found is None:  # the parser knows every unit, so only a tree that was built by hand comes here
+        raise refuse("E005", f"no unit is called `{number.unit}`", number.span)
+    return found
 
 
 def kind(value: Value) -> str:
     """What a value is, in words for a message."""
     match value:
         case bool():
-            return "a truth value"
+            return "`true`" if value else "`false`"
         case Fraction():
-            return "a number"
+            return f"the number {_shown(value)}"
         case str():
             return "a text"
         case Quantity(dimension=d):
@@ -98,8 +75,15 @@ def kind(value: Value) -> str:
             return "a list"
 
 
-Lookup = Callable[[str, Span], Value | None]
-"""Finds a declared name; None when there is none, and the name then means itself."""
+def _shown(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 and abs(value) < 10**15 else f"{float(value):.6g}"
+
+
+class Lookup(Protocol):
+    def __call__(self, name: str, span: Span, needed: bool = False, /) -> Value | None:
+        """The value of a declared name; None when there is none, and the name then means itself. Where that makes no
+        sense, as in a sum, it is `needed`. Raises Refused."""
+
 
 _COMPARE = {
     "<": operator.lt,
@@ -129,23 +113,33 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
         case ast.Name(text=text, span=span):
             found = lookup(text, span)
             return Word(text) if found is None else found
+        case ast.Call(func=ast.Name(text="min" | "max" | "ceil") as func, args=args):
+            return _function(func, [_operand(a.value, lookup) for a in args], expr.span)
         case ast.Call(func=func, args=args):
             written = ",".join("".join(a.value.span.text.split()) for a in args)
             if "." in func.text and (known := lookup(f"{func.text}({written})", func.span)) is not None:
                 return known  # a cost over axes: `comm.bytes(dp)`
             values = [(a.name, evaluate(a.value, lookup)) for a in args]
-            if func.text in ("min", "max", "ceil"):
-                return _function(func, [v for _, v in values])
             return Word(func.text, tuple(values))
         case ast.Unary(op=op, operand=operand):
-            return _unary(op, evaluate(operand, lookup), expr.span)
-        case ast.Binary(op=op, left=left, right=right):
+            return _unary(op, _operand(operand, lookup), expr.span)
+        case ast.Binary(op="==" | "!=" as op, left=left, right=right):
             return _binary(op, evaluate(left, lookup), evaluate(right, lookup), expr.span)
+        case ast.Binary(op=op, left=left, right=right):
+            return _binary(op, _operand(left, lookup), _operand(right, lookup), expr.span)
         case _:
             raise refuse("E105", "a value is expected here, this is part of a journey", expr.span)
 
 
+def _operand(expr: ast.Expr, lookup: Lookup) -> Value:
+    """A value to compute with: a name must be declared."""
+    if isinstance(expr, ast.Name) and expr.text not in ("true", "false"):
+        lookup(expr.text, expr.span, True)
+    return evaluate(expr, lookup)
+
+
 def _unary(op: str, value: Value, span: Span) -> Value:
+    value = _sized(value) if op == "-" else value
     if op == "not" and isinstance(value, bool):
         return not value
     if op == "-" and isinstance(value, Fraction) and not isinstance(value, bool):
@@ -155,12 +149,16 @@ def _unary(op: str, value: Value, span: Span) -> Value:
     raise refuse("E105", f"`{op}` does not apply to {kind(value)}", span)
 
 
-def _function(func: ast.Name, values: list[Value]) -> Value:
+def _function(func: ast.Name, values: list[Value], span: Span) -> Value:
+    values = [_sized(v) for v in values]
     if any(isinstance(v, Unknown) for v in values):
         return Unknown(func.text)
     numbers = [v for v in values if isinstance(v, Fraction)]
     if len(numbers) != len(values) or not numbers or (func.text == "ceil" and len(numbers) != 1):
-        raise refuse("E105", f"`{func.text}` takes numbers", func.span)
+        odd = next((v for v in values if not isinstance(v, Fraction) or isinstance(v, bool)), None)
+        takes = "one number" if func.text == "ceil" else "numbers"
+        given = "" if odd is None else f", not {kind(odd)}"
+        raise refuse("E105", f"`{func.text}` takes {takes}{given}", span)
     if func.text == "ceil":
         return Fraction(-(-numbers[0].numerator // numbers[0].denominator))
     return min(numbers) if func.text == "min" else max(numbers)
@@ -168,9 +166,10 @@ def _function(func: ast.Name, values: list[Value]) -> Value:
 
 def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
     if op == "*" and isinstance(a, Axes) and isinstance(b, Axes):
-        return Axes(a.names + b.names)
+        return Axes(a.names + b.names, None if a.size is None or b.size is None else a.size * b.size)
+    a, b = _sized(a), _sized(b)
     if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return a if isinstance(a, Unknown) else b
+        return _symbol(op, a, b, span)
     if op in ("and", "or"):
         if isinstance(a, bool) and isinstance(b, bool):
             return (a and b) if op == "and" else (a or b)
@@ -204,6 +203,25 @@ def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
     if other == "seconds" and not unit.endswith("/s"):
         return Quantity(p / q, f"{unit}/s")
     raise refuse("E111", f"{kind(a)} over {kind(b)} has no unit of ours", span)
+
+
+def _symbol(op: str, a: Value, b: Value, span: Span) -> Unknown:
+    """The result of computing with a symbol; the unit of a sum is that of either side."""
+    unit, other = (v.dimension if isinstance(v, Unknown) else (_plain(v) or (0, None))[1] for v in (a, b))
+    mixed = unit is not None and other is not None and unit != other
+    if mixed and (op in _COMPARE or op in "+-%"):
+        message = f"a quantity in {unit or 'no unit'} and one in {other or 'no unit'} do not mix"
+        raise refuse("E111", message, span, f"`{op}` needs equal units")
+    symbol = a if isinstance(a, Unknown) else b
+    assert isinstance(symbol, Unknown)
+    return Unknown(symbol.name, unit if op in "+-%" else None)
+
+
+def _sized(value: Value) -> Value:
+    """An axis counts as its size."""
+    if isinstance(value, Axes):
+        return Unknown(" * ".join(value.names)) if value.size is None else Fraction(value.size)
+    return value
 
 
 def _plain(value: Value) -> tuple[Fraction, str] | None:

@@ -158,7 +158,7 @@ FLAGS: Mapping[str, Option] = {
 
 TAKES: Mapping[str, tuple[str, ...]] = {
     "params": ("replicate", "shard", "colwise", "rowwise", "gather", "offload", "materialize", "all_reduce"),
-    "optimizer": ("replicate", "shard", "offload", "materialize"),
+    "optimizer": ("replicate", "shard", "colwise", "rowwise", "offload", "materialize"),
     "grads": ("partial", "all_reduce", "reduce_scatter", "offload", "consume", "compress", "delay"),
     "activations": (
         *(

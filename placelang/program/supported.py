@@ -28,7 +28,9 @@ from placelang.source import Span
 
 def unsupported(plan: Plan) -> tuple[Diagnostic, ...]:
     """Everything in the plan that has no lowering yet, each with its place in the text."""
-    return tuple(dict.fromkeys(_faults(plan)))
+    found = tuple(dict.fromkeys(_faults(plan)))
+    # What is inferred follows from what is written, which has a place in the text.
+    return tuple(d for d in found if d.primary) or found
 
 
 def _faults(plan: Plan) -> Iterator[Diagnostic]:
@@ -56,7 +58,7 @@ def _faults(plan: Plan) -> Iterator[Diagnostic]:
         ("loss = samples", train.loss == "samples"),
     ):
         if said:
-            yield _not_yet(f"`train ({name})`", None)
+            yield _not_yet(f"`train ({name})`", train.span)
 
 
 _LOWERED: dict[State, tuple[type[Step], ...]] = {

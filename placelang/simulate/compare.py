@@ -52,7 +52,7 @@ class Comparison:
 def compare(
     program: Program, reference: Program, steps: int = 2, seed: int = 0, tolerance: float = TOLERANCE
 ) -> Comparison:
-    """Run both on the same data and compare parameters and optimizer state, every copy on every rank, element by element.
+    """Run both on the same data and compare every copy of parameters and optimizer state, element by element.
 
     The reference must have a denotation and hold every state whole: it is the one-device program.
     """

@@ -12,6 +12,7 @@ from math import lcm
 import attrs
 import numpy as np
 
+from placelang.plan.plan import State
 from placelang.program.event import Buf, Event, Var
 from placelang.program.program import Program, Rest, flatten
 from placelang.simulate.arrays import Array, NoDenotation, Ranks, Value, piece, whole
@@ -50,7 +51,7 @@ class Result:
     def states(self) -> Iterator[tuple[Rest, Buf]]:
         """Every buffer of parameters and optimizer state that lives between steps."""
         for rest in self.program.rests:
-            if rest.kind == "g":
+            if rest.state is State.GRADS:
                 continue
             group = self.program.group(rest.group)
             for layer in range(group.count):

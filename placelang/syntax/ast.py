@@ -6,6 +6,7 @@ grammar. Equality ignores spans, so `parse(print(tree)) == tree` can be asked. N
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 import attrs
@@ -116,6 +117,26 @@ class Group(Node):
 
 
 Expr = Name | Number | String | Star | List | Call | Unary | Binary | Then | As | With | Group
+
+
+def names(expr: Expr) -> Iterator[Name]:
+    """The names in a value that may be those of values: all but what is called."""
+    match expr:
+        case Name():
+            yield expr
+        case Group(inner):
+            yield from names(inner)
+        case Unary(_, operand):
+            yield from names(operand)
+        case Binary(_, left, right):
+            yield from names(left)
+            yield from names(right)
+        case List(items):
+            for item in items:
+                yield from names(item)
+        case Call(_, args):
+            for arg in args:
+                yield from names(arg.value)
 
 
 # --- statements -----------------------------------------------------------------------------------------------------

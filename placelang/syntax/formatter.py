@@ -142,13 +142,18 @@ class _Statements(Expressions):
                 message = (", ", *self.expr(node.message)) if node.message else ()
                 return (f"{node.kind} ", *self.expr(node.condition), *message)
             case ast.Backend():
-                args = self.listed("(", node.args, ")", node.name.span.end, node.span.end)
-                return (f"backend {node.name.text}", *((" ", *args) if node.args else ()))
+                if not node.args:
+                    return (f"backend {node.name.text}",)
+                return (
+                    f"backend {node.name.text} ",
+                    *self.listed("(", node.args, ")", node.name.span.end, node.span.end),
+                )
 
     def head(self, node: ast.Placement) -> tuple[Doc, ...]:
-        override = "override " if node.override else ""
-        picked = self.listed("[", node.selectors, "]", node.head.span.end, node.journey.span.start)
-        return (f"{override}{node.head.text}", *(picked if node.selectors else ()))
+        head = f"override {node.head.text}" if node.override else node.head.text
+        if not node.selectors:
+            return (head,)
+        return (head, *self.listed("[", node.selectors, "]", node.head.span.end, node.journey.span.start))
 
     def _strategy(self, node: ast.Strategy) -> tuple[Doc, ...]:
         head: tuple[Doc, ...] = (f"strategy {node.name.text}",)

@@ -141,9 +141,10 @@ def selectors(r: Refusal) -> Diagnostic | None:
             f"expected `,` between {shown(r.back())} and {shown(r.found)}",
             fix=r.insert(r.back().end, ",", "insert `,`"),
         )
-    if r.found.kind == "digits":
-        message = f"`{r.found.text}` selects nothing: a selector is a role, a quoted glob or a placement"
-        return r.error(message, help='layers are selected by a glob, as in `params["layers.0"]`')
+    number = r.back() if r.back().kind == "digits" else r.found
+    if number.kind == "digits":
+        message = f"`{number.text}` selects nothing: a selector is a role, a quoted glob or a placement"
+        return r.error(message, r.span(number), help='layers are selected by a glob, as in `params["layers.0"]`')
     return None
 
 

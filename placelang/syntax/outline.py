@@ -121,7 +121,7 @@ def _indent(source: Source, token: Token) -> int:
 
 def _continues(current: Outline | None, rest: list[Token]) -> bool:
     """Whether the next line belongs to the statement before it, as `_SEP` in the grammar has it."""
-    if current is None or not rest:
+    if current is None or not rest or _begins(rest):
         return False
     last, first = current.tokens[-1], rest[0]
     return (

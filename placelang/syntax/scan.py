@@ -84,7 +84,7 @@ def scan(source: Source) -> Scan:
             if line_start and text.startswith("##") and not text.startswith("###"):
                 pending.append(comment)
             continue
-        if kind == "newline":
+        if kind == "newline" or (kind == "semi" and line_start):
             line_start = True
             continue
         if pending:
@@ -92,7 +92,7 @@ def scan(source: Source) -> Scan:
             if doc.strip():
                 docs[start], doc_comments[start] = doc, tuple(pending)
             pending = []
-        if line_start and kind == "name" and before != "op" and (not brackets or brackets[-1] == "{"):
+        if line_start and kind == "name" and before not in ("op", "reserved") and (not brackets or brackets[-1] == "{"):
             depth, operators[-1] = depth - operators[-1], 0  # a statement begins
         line_start, before = False, kind
         if kind == "open":

@@ -36,7 +36,17 @@ _INSTEAD = {
     "（": ("this is a full-width bracket: write `(`", "("),
     "）": ("this is a full-width bracket: write `)`", ")"),
 }
-_QUOTES = "'`“”‘’«»„"
+_QUOTES = {
+    "'": "'",
+    "`": "`'",
+    "“": "”",
+    "‘": "’",
+    "«": "»",
+    "„": "“”",
+    "”": "”",
+    "’": "’",
+    "»": "«",
+}  # and what closes them
 
 
 def unclosed_string(r: Refusal) -> Diagnostic | None:
@@ -64,7 +74,9 @@ def strange_character(r: Refusal) -> Diagnostic | None:
             fix=r.replace(token, r.ahead(), f"0.{r.ahead().text}"),
         )  # fmt: skip
     if first in _QUOTES:
-        return r.error("strings stand in double quotes", place, f"`{first}` quotes nothing", code="E007")
+        return r.error(
+            "strings stand in double quotes", place, f"`{first}` quotes nothing", code="E007", fix=_requoted(r)
+        )
     if first in _INSTEAD:
         message, better = _INSTEAD[first]
         fix = r.replace(token, token, better) if better else None
@@ -80,6 +92,16 @@ def strange_character(r: Refusal) -> Diagnostic | None:
         )
     shown_as = f"`{first}`" if first.isprintable() else f"U+{ord(first):04X}"
     return r.error(f"{shown_as} has no meaning here", place, "" if first.isascii() else name, code="E007")
+
+
+def _requoted(r: Refusal) -> Fix | None:
+    start = r.found.start
+    line = r.source.line(r.source.line_col(start)[0])[r.source.line_col(start)[1] - 1 :]
+    end = next((i for i, c in enumerate(line) if i > 0 and c in _QUOTES[line[0]]), 0)
+    if not end or '"' in line[:end]:
+        return None
+    edits = (Edit(r.source.span(start, start + 1), '"'), Edit(r.source.span(start + end, start + end + 1), '"'))
+    return Fix(f'write `"{line[1:end]}"`', edits)
 
 
 def arrow(r: Refusal) -> Diagnostic | None:
@@ -127,7 +149,8 @@ def updating_assignment(r: Refusal) -> Diagnostic | None:
 
 
 def compares_or_binds(r: Refusal) -> Diagnostic | None:
-    if r.found.text == "==" and "EQUAL" in r.accepts:
+    declares = r.tokens[0].text in ("axis", "arg", "let", "mesh", "strategy")
+    if r.found.text == "==" and ("EQUAL" in r.accepts or declares):
         return r.error("`==` compares, `=` binds", fix=r.replace(r.found, r.found, "="))
     if r.found.text == "=" and not r.inside and r.head.text in ("require", "assert"):
         return r.error("`=` binds, `==` compares", fix=r.replace(r.found, r.found, "=="))
@@ -243,12 +266,13 @@ def missing_operand(r: Refusal) -> Diagnostic | None:
     last = r.back()
     if not {"NAME", "DIGITS"} <= r.accepts or last.kind not in ("op", "reserved"):
         return None
-    what = "a step" if last.text == "|" or (last.text == ":" and not r.inside) else "a value"
+    if last.text == ":" and not r.inside:
+        target = f"{r.text(r.tokens[0], r.back(2))}:"
+        return r.error(f"expected a journey after `{target}`{r.but_found}", help=f"for instance `{target} shard(dp)`")
+    what = "a step" if last.text == "|" else "a value"
     before = f"{r.back(2).text} {last.text}" if last.text == "=" and r.back(2).kind == "name" else last.text
-    return r.error(
-        f"expected {what} after `{before}`{r.but_found}",
-        cause=None if r.found.kind == "end" else (last, "nothing follows this"),
-    )
+    cause = None if r.found.kind == "end" else (last, "nothing follows this")
+    return r.error(f"expected {what} after `{before}`{r.but_found}", cause=cause)
 
 
 def leading_comma(r: Refusal) -> Diagnostic | None:
@@ -285,7 +309,7 @@ def comma_outside(r: Refusal) -> Diagnostic | None:
         return None
     if r.head.text == "apply":
         return r.error("strategies are composed by `*`, not by `,`", fix=r.replace(r.found, r.found, " *"))
-    if "VBAR" in r.accepts:
+    if {"VBAR", "$END"} & r.accepts:
         return r.error(
             "steps are joined by `|`, axes by `*`; a comma separates only inside brackets",
             fix=r.replace(r.found, r.found, " |"),

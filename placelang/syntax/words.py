@@ -99,7 +99,7 @@ def _meant(unit: str) -> tuple[str, ...] | None:
     exact = re.sub(r"ps$", "/s", unit)
     if exact in UNITS:
         return (exact,)
-    rate = re.sub(r"(?:/sec|ps|/s|(?<=flop)s?)$", "/s", folded)
+    rate = re.sub(r"flops?(?:/s|ps)?$", "flop/s", folded) if "flop" in folded else re.sub(r"(?:/sec|ps)$", "/s", folded)
     for wanted in (folded, rate, singular):
         found = tuple(sorted(known for known in UNITS if known.casefold() == wanted))
         if found:

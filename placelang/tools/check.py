@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from placelang.api import Strategy
-from placelang.diagnostics import render
-from placelang.diagnostics.diagnostic import Diagnostic, Verdict
+from placelang.diagnostics.diagnostic import Verdict
 from placelang.plan.explain import Line, lines
 from placelang.tools import inputs
 from placelang.tools.screen import Screen, folded, message_width
@@ -41,6 +40,8 @@ def check(screen: Screen, files: Sequence[str], sets: Mapping[str, str], model: 
 
 def as_json(file: str, strategy: Strategy) -> dict[str, Any]:
     """What `place check --json` says of one file."""
+    from placelang.diagnostics import render
+
     return {
         "file": file,
         "ok": strategy.ok,
@@ -62,23 +63,17 @@ def _say(screen: Screen, file: str, strategy: Strategy, named: bool) -> None:
     if strategy.ok and strategy.plan:
         screen.out(verdict_line(screen, strategy, file if named else ""))
         screen.out()
-        for row in inferred(screen, lines(strategy.plan, _model_name(strategy))):
+        for row in inferred(screen, lines(strategy.plan, strategy.given)):
             screen.out(row)
         if diagnostics:
             screen.out()
             screen.show(diagnostics, result=True)
         return
+    from placelang.diagnostics import render
+
     screen.show(diagnostics, result=True)
     screen.out()
-    screen.out(f"{verdict_line(screen, strategy, file if named else '')} ({summary(diagnostics)})")
-
-
-def summary(diagnostics: Iterable[Diagnostic]) -> str:
-    return render.summary(diagnostics)
-
-
-def _model_name(strategy: Strategy) -> str | None:
-    return strategy.plan.model.name if strategy.plan and strategy.plan.model else None
+    screen.out(f"{verdict_line(screen, strategy, file if named else '')} ({render.summary(diagnostics)})")
 
 
 def inferred(screen: Screen, elaborated: Iterable[Line]) -> list[str]:

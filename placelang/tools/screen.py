@@ -5,16 +5,13 @@ Not for: the wording or layout of diagnostics (`diagnostics.render`), or progres
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 import attrs
 
-from placelang.diagnostics import render
 from placelang.diagnostics.diagnostic import Diagnostic
 
 WIDTH = 80  # of tables; messages may use a wider terminal
@@ -50,6 +47,8 @@ class Screen:
     def answer(self, value: Mapping[str, Any]) -> None:
         """The JSON object, where one is wanted."""
         if self.json and not self.silent:
+            import json
+
             _write(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False))
 
     def show(self, diagnostics: Iterable[Diagnostic], *, result: bool = False) -> None:
@@ -57,6 +56,8 @@ class Screen:
         found = list(diagnostics)
         if not found or self.json or self.silent:
             return
+        from placelang.diagnostics import render  # costs start-up time, and most texts are right
+
         stream = sys.stdout if result else sys.stderr
         _write(stream, render.text(found, color=self.color(stream), width=message_width()).rstrip("\n"))
 
@@ -66,6 +67,8 @@ def is_terminal(stream: IO[str]) -> bool:
 
 
 def message_width() -> int:
+    import shutil
+
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), 120)
 
 

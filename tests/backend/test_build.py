@@ -73,7 +73,9 @@ def test_values_depend_on_seed_and_name_only() -> None:
         (tiny(positions="alibi"), "alibi"),
         (tiny(sinks=True), "attention sinks"),
         (
-            described("encoder", {"layers": 2, "hidden": 32, "heads": 4, "ffn": 64, "vocab": 100, "max_seq_len": 32}),
+            described(
+                "encoder", {"layers": 2, "hidden": 32, "heads": 4, "ffn": 64, "vocab": 100, "positions": Learned(32)}
+            ),
             "no decoder",
         ),
     ],

@@ -104,6 +104,17 @@ def test_a_hung_rank_ends_the_job_and_is_named() -> None:
     assert "rank 1 does not answer" in error.value.diagnostic.message
 
 
+def test_what_cannot_be_pickled_is_said_so() -> None:
+    with pytest.raises(BackendError, match="cannot be sent to other processes"):
+        launch(lambda rank: None, 1)
+    with pytest.raises(BackendError, match="rank 0 failed"):
+        launch(unpicklable, 1, limit=60)
+
+
+def unpicklable(rank: Rank) -> object:
+    return lambda: None
+
+
 def test_the_whole_job_may_be_bounded() -> None:
     with pytest.raises(BackendError, match="longer than it may"):
         launch(hang_all, 2, limit=1)
@@ -155,17 +166,20 @@ def _alive(pid: int) -> bool:
 
 
 LAUNCHED = """
-    import sys
-    import torch
+    import os
     from tests.backend.plans import plan, tiny
     from placelang.backend.errors import BackendError
     from placelang.backend.run import run
+    from placelang.backend.verify import verify
 
     try:
-        result = run(plan("zero3", 2), tiny(), int(sys.argv[1]), 2)
-        print("DIGEST", result.digest)
+        run(plan("zero3", 3), tiny(), 3, 1)
     except BackendError as error:
-        print("REFUSED", error)
+        refused = error.diagnostic.code
+    result = run(plan("zero3", 2), tiny(), 2, 2)
+    report = verify(plan("zero3", 2), tiny(), 2, steps=1)
+    line = f"{refused} {report.ok} {result.digest}"
+    os.write(1, f"{line}\\n".encode())  # one write: ranks share the pipe
 """
 
 
@@ -174,7 +188,8 @@ def test_under_torchrun_nothing_is_started(tmp_path: Path) -> None:
     script.write_text(textwrap.dedent(LAUNCHED))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*torchrun, "2"], capture_output=True, text=True, timeout=120, env=environment, check=False)
-    digests = [line for line in done.stdout.splitlines() if line.startswith("DIGEST")]
-    assert len(digests) == 2, done.stderr
-    assert len(set(digests)) == 1
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert len(set(lines)) == 1
+    assert lines[0].startswith("E503 True ")

@@ -46,6 +46,7 @@ class Sharded(Own):
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(1))
+        self.out.bias = nn.Parameter(torch.zeros(256))
 
 
 def _batch(step: int) -> tuple[Tensor, Tensor]:

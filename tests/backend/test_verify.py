@@ -8,6 +8,7 @@ import pytest
 
 from placelang.backend.errors import BackendError
 from placelang.backend.verify import verify
+from placelang.program.lower import single_device
 from tests.backend.plans import plan, tiny
 
 CASES = [
@@ -101,3 +102,7 @@ def test_a_forced_run_differs_from_one_device(name: str) -> None:
 def test_a_reduction_over_one_of_two_axes_is_seen() -> None:
     report = verify(plan("ddp_inner", 2, 2), tiny(), 4, steps=1, force=True, limit=120)
     assert all(row.between_ranks > 1e-4 and not row.ok for row in report.parity)
+
+
+def test_a_plan_without_a_mesh_runs_on_one_device() -> None:
+    assert verify(single_device(plan("zero3", 2)), tiny(), 1, steps=1, limit=60).ok

@@ -107,6 +107,16 @@ def test_one_use_of_a_tied_parameter_is_forgotten() -> None:
     assert d.counterexample == "every rank lacks the contribution of microbatch 0 through `head`"
 
 
+def test_a_contribution_added_twice_on_one_device() -> None:
+    pair = both(ddp(mesh()))
+
+    def twice(e: Event) -> tuple[Event, ...]:
+        return (e, e) if e.op is Op.ACC and e.outs[0].kind == "g" else (e,)
+
+    (d,) = judged(pair, twice).diagnostics
+    assert (d.code, d.counterexample) == ("E202", "every rank holds 2 x each contribution")
+
+
 def test_a_buffer_read_after_its_release() -> None:
     pair = both(zero3(mesh(dp=2)))
 

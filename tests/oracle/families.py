@@ -35,12 +35,12 @@ class Knobs:
     """A strategy in its simplest terms: the axes of each form. `grads`: (scatter, mean, when, axes) in order."""
 
     sizes: tuple[tuple[str, int], ...]
-    rest: Axes
-    gather: Axes
-    grads: tuple[tuple[bool, bool, When, Axes], ...]
-    optimizer: Axes
-    update: Axes
-    batch: Axes
+    rest: Axes = ()
+    gather: Axes = ()
+    grads: tuple[tuple[bool, bool, When, Axes], ...] = ()
+    optimizer: Axes = ()
+    update: Axes = ()
+    batch: Axes = ()
     microbatches: int = 2
     keep: Keep = Keep.UNIT
     train: str = "adamw"
@@ -81,48 +81,48 @@ def one_axis(size: int) -> Iterator[Knobs]:
 
 
 def sound(a: str, b: str) -> list[dict[str, object]]:
-    """Knobs of well-known strategies on two data axes."""
+    """Knobs of sound strategies on two data axes."""
     both = (a, b)
     step, each = When.STEP, When.MICROBATCH
+
+    def reduce(when: When, *axes: str, mean: bool = False) -> tuple[bool, bool, When, Axes]:
+        return False, mean, when, axes
+
+    def scatter(when: When, *axes: str, mean: bool = False) -> tuple[bool, bool, When, Axes]:
+        return True, mean, when, axes
+
+    zero: dict[str, object] = {"optimizer": both, "update": both}
+    inner: dict[str, object] = {"rest": (b,), "gather": (b,), "optimizer": (b,)}
+    outer_only: dict[str, object] = {"batch": (a,), "optimizer": (b,), "update": (b,)}
     return [
-        {"grads": ((False, False, step, both),)},
-        {"grads": ((False, False, each, (a,)), (False, False, step, (b,)))},
-        {"grads": ((False, False, step, both),), "optimizer": both, "update": both},
-        {"grads": ((True, False, each, both),), "optimizer": both, "update": both},
-        {"grads": ((True, False, step, (a,)), (True, False, step, (b,))), "optimizer": both, "update": both},
-        {"rest": both, "gather": both, "grads": ((True, False, step, both),), "optimizer": both},
-        {"rest": (b,), "gather": (b,), "grads": ((True, False, step, (b,)), (False, False, step, (a,))), "optimizer": (b,)},
-        {"rest": (b,), "gather": (b,), "grads": ((True, False, each, (b,)), (True, False, step, (a,))),
-         "optimizer": (b, a), "update": (a,)},
-        {"grads": ((False, False, step, (a,)),), "batch": (a,)},
-        {"grads": ((False, False, step, (a,)), (False, True, each, (b,))), "batch": (a,)},
-        {"grads": ((False, False, step, (b,)), (True, True, step, (a,))), "batch": (b,), "optimizer": (a,), "update": (a,)},
-        {"rest": (a, b), "gather": (a, b), "grads": ((True, False, each, (a,)), (True, False, each, (b,))),
-         "optimizer": (a, b)},
-    ]  # fmt: skip
+        {"grads": (reduce(step, a, b),)},
+        {"grads": (reduce(each, a), reduce(step, b))},
+        {"grads": (reduce(step, a, b),), **zero},
+        {"grads": (scatter(each, a, b),), **zero},
+        {"grads": (scatter(step, a), scatter(step, b)), **zero},
+        {"grads": (scatter(step, a, b),), "rest": both, "gather": both, "optimizer": both},
+        {"grads": (scatter(each, a), scatter(each, b)), "rest": both, "gather": both, "optimizer": both},
+        {"grads": (scatter(step, b), reduce(step, a)), **inner},
+        {"grads": (scatter(each, b), scatter(step, a)), **inner, "optimizer": (b, a), "update": (a,)},
+        {"grads": (reduce(step, a),), "batch": (a,)},
+        {"grads": (reduce(step, a), reduce(each, b, mean=True)), "batch": (a,)},
+        {"grads": (reduce(step, a), scatter(step, b, mean=True)), **outer_only},
+    ]
 
 
 def two_axes(count: int, random: Random) -> Iterator[Knobs]:
     """Sound strategies with none to three knobs turned."""
+    names = ("a", "b")
+    orders: list[Axes] = [("a",), ("b",), ("a", "b"), ("b", "a")]
     for _ in range(count):
         sizes = random.choice([(2, 2), (2, 3), (3, 2), (1, 2), (2, 1)])
-        names = ("a", "b")
-        orders: list[Axes] = [("a",), ("b",), ("a", "b"), ("b", "a")]
-        some: list[Axes] = [(), *orders]
-        facts = {
-            "rest": (),
-            "gather": (),
-            "optimizer": (),
-            "update": (),
-            "batch": names,
-            **random.choice(sound(*random.sample(names, 2))),
-        }
-        knobs = Knobs(tuple(zip(names, sizes, strict=True)), **facts)  # type: ignore[arg-type]
+        facts = {"batch": names, **random.choice(sound(*random.sample(names, 2)))}
         knobs = attrs.evolve(
-            knobs,
+            Knobs(tuple(zip(names, sizes, strict=True))),
             microbatches=random.choice((1, 2)),
             keep=random.choice([*Keep]),
             train=random.choice(("adamw", "sgd")),
+            **facts,
         )
         for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
             knob = random.choice(("rest", "gather", "grads", "grads", "optimizer", "update", "batch"))
@@ -132,7 +132,7 @@ def two_axes(count: int, random: Random) -> Iterator[Knobs]:
                 chain[at : at + random.choice((0, 1))] = random.sample(reductions(orders), random.choice((0, 1, 1)))
                 knobs = attrs.evolve(knobs, grads=tuple(chain))
             else:
-                knobs = attrs.evolve(knobs, **{knob: random.choice(some)})
+                knobs = attrs.evolve(knobs, **{knob: random.choice([(), *orders])})
         yield knobs
 
 
@@ -170,10 +170,10 @@ class Table:
         if not accepted and outcome is Outcome.EQUAL:
             self.equal_refused.append(subject)
 
-    def show(self, title: str, reason: Callable[[object], str | None]) -> str:
+    def show(self, title: str, reason: Callable[[object], str | None] | None = None) -> str:
         """The counts as a table, and the reasons of the programs that are refused and equal all the same."""
         cells = "".join(f"{self.counts[a, o]:>10}" for a in (True, False) for o in Outcome)
-        reasons = Counter(map(reason, self.equal_refused))
+        reasons = Counter(map(reason, self.equal_refused)) if reason else Counter[str | None]()
         return "\n".join(
             (
                 f"\n{'':<28}{'':>8}{'accepted':>30}{'refused':>30}",
@@ -193,13 +193,3 @@ def judge_knobs(family: Iterable[Knobs]) -> Table:
         )
         table.add(knobs, checked.ok, outcome)
     return table
-
-
-def reason(knobs: object) -> str | None:
-    """Why a strategy that is refused is equal all the same; None of what nobody has explained."""
-    assert isinstance(knobs, Knobs)
-    inert = [a for a, n in knobs.sizes if n == 1]
-    splits = [a for a in knobs.rest if a not in knobs.gather] + [a for s, _, _, axes in knobs.grads if s for a in axes]
-    if any(splits.count(a) > 1 for a in inert):
-        return "an axis of one rank splits a gradient twice, which is malformed and harmless"
-    return None

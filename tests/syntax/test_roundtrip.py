@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from placelang.diagnostics.render import text as rendered
 from placelang.source import Source
 from placelang.syntax import ast, reader
+from placelang.syntax.build import Builder
 from placelang.syntax.formatter import format_file, print_node
 from placelang.syntax.outline import outline
-from placelang.syntax.parser import _Recovery, needs_more, parse
-from placelang.syntax.build import Builder
+from placelang.syntax.parser import needs_more, parse
+from placelang.syntax.recovery import Recovery
 from placelang.syntax.scan import scan
 from tests.syntax import trees
 
-_SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+_SLOW = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 
 
 def parsed(text: str) -> ast.File:
@@ -69,7 +72,7 @@ def test_samples_format(text: str) -> None:
 def test_outline_and_grammar_agree_on_good_texts(text: str) -> None:
     source = Source(text)
     found = scan(source)
-    recovered = _Recovery(source, found, Builder(source, found.docs)).statements(outline(source, found))
+    recovered = Recovery(source, found, Builder(source, found.docs)).statements(outline(source, found))
     assert recovered == parsed(text).statements
 
 

@@ -24,9 +24,9 @@ def samples() -> list[str]:
     return [path.read_text() for path in (*BLOCKS, *sorted(data("stdlib").rglob("*.place")))]
 
 
-_words = st.sampled_from(["dp", "tp", "shard", "gather", "params", "x1", "_", "model", "mesh", "On", "a_b"]) | st.from_regex(
-    r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True
-).filter(lambda w: w not in RESERVED)
+_words = st.sampled_from(
+    ["dp", "tp", "shard", "gather", "params", "x1", "_", "model", "mesh", "On", "a_b"]
+) | st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda w: w not in RESERVED)
 declared = _words.map(ast.Name)
 dotted = st.lists(_words, min_size=1, max_size=3).map(lambda words: ast.Name(".".join(words)))
 names = dotted | st.sampled_from(["1f1b", "2d", "3x4"]).map(ast.Name)
@@ -36,11 +36,11 @@ numbers = st.builds(
     st.integers(0, 10**18).map(Fraction) | st.decimals(0, 10**6, places=4).map(Fraction),
     st.sampled_from(["", *sorted(UNITS)]),
 )
-texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], include_characters="\n\t\"\\"), max_size=12)
+texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], include_characters='\n\t"\\'), max_size=12)
 strings = st.builds(ast.String, texts)
 docs = st.lists(
     st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=12).map(str.rstrip), max_size=3
-).map("\n".join).filter(lambda doc: not doc or bool(doc.strip()) and not doc.startswith("\n"))  # fmt: skip
+).map("\n".join).filter(lambda doc: not doc or (bool(doc.strip()) and not doc.startswith("\n")))  # fmt: skip
 
 
 def _tuples(items: st.SearchStrategy[Any], least: int = 0, most: int = 3) -> st.SearchStrategy[Any]:
