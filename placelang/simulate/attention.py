@@ -1,0 +1,100 @@
+"""Causal softmax attention on a rank's own heads and positions, and its gradients.
+
+Positions and heads are those of the whole: a rank that holds a part of the queries masks by their places in the row,
+and a query head looks at the key and value head of its group. A fused operand holds query, key and value of each head
+side by side, so that a split by heads keeps them together. Not for: what splits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from placelang.simulate.arrays import Array, NoDenotation
+from placelang.simulate.forms import Held
+from placelang.simulate.sizes import HEAD
+
+
+@attrs.frozen
+class Operands:
+    """q: (batch, s, heads, HEAD); k, v: (batch, t, kv heads, HEAD). `group`: of each query head, its row of k and v.
+    `seen`: (s, t), whether a query may look at a key."""
+
+    q: Array
+    k: Array
+    v: Array
+    group: tuple[int, ...]
+    seen: Array
+    fused: bool = False
+
+
+def operands(xs: Sequence[Held]) -> Operands:
+    """From one fused activation, or from queries, keys and values."""
+    if len(xs) == 1:
+        heads = _heads(xs[0], 3 * HEAD)
+        q, k, v = np.moveaxis(_split(xs[0].array, 3 * HEAD).reshape(*xs[0].array.shape[:2], len(heads), 3, HEAD), 3, 0)
+        position = xs[0].indices(1)
+        return Operands(q, k, v, tuple(range(len(heads))), position[:, None] >= position, True)
+    if len(xs) != 3:
+        raise NoDenotation(f"attention reads {len(xs)} activations")
+    queries, keys, values = xs
+    mine, theirs = _heads(queries, HEAD), _heads(keys, HEAD)
+    if theirs != _heads(values, HEAD) or keys.array.shape != values.array.shape:
+        raise NoDenotation("keys and values are of other heads or positions")
+    many, few = queries.size(2) // HEAD, keys.size(2) // HEAD
+    if not few or many % few:
+        raise NoDenotation(f"{many} query heads share {few} key heads")
+    wanted = [head // (many // few) for head in mine]
+    if not set(wanted) <= set(theirs):
+        raise NoDenotation(f"query heads {mine} find key heads {theirs} only")
+    return Operands(
+        *(_split(x.array, HEAD) for x in xs),
+        tuple(theirs.index(head) for head in wanted),
+        queries.indices(1)[:, None] >= keys.indices(1),
+    )
+
+
+def _split(array: Array, width: int) -> Array:
+    return array.reshape(*array.shape[:2], -1, width) if array.shape[2] else np.zeros((*array.shape[:2], 0, width))
+
+
+def _heads(x: Held, width: int) -> list[int]:
+    """The heads of the whole that a piece holds."""
+    index = x.indices(2)
+    if len(index) % width:
+        raise NoDenotation(f"{len(index)} rows are no whole heads of {width}")
+    runs = index.reshape(-1, width)
+    if np.any(runs % width != np.arange(width)) or np.any(runs // width != runs[:, :1] // width):
+        raise NoDenotation("a head is cut in two")
+    return [int(head) for head in runs[:, 0] // width]
+
+
+def _weights(o: Operands) -> Array:
+    """(batch, heads, s, t): each query's softmax over the keys that it sees."""
+    scores = np.einsum("bsad,btad->bast", o.q, o.k[:, :, o.group]) / np.sqrt(HEAD)
+    scores = np.where(o.seen, scores, -np.inf)
+    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def forward(o: Operands) -> Array:
+    y = np.einsum("bast,btad->bsad", _weights(o), o.v[:, :, o.group])
+    return y.reshape(*y.shape[:2], -1)
+
+
+def backward(o: Operands, dy: Array) -> tuple[Array, ...]:
+    """The gradients of queries, keys and values (or of the fused operand); of a shared key head, from own query heads."""
+    if dy.shape != (*o.q.shape[:2], o.q.shape[2] * HEAD):
+        raise NoDenotation(f"a gradient of shape {dy.shape} meets attention of shape {o.q.shape}")
+    p, dout = _weights(o), dy.reshape(o.q.shape)
+    dp = np.einsum("bsad,btad->bast", dout, o.v[:, :, o.group])
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / np.sqrt(HEAD)
+    dq = np.einsum("bast,btad->bsad", ds, o.k[:, :, o.group])
+    dk, dv = np.zeros(o.k.shape), np.zeros(o.v.shape)
+    np.add.at(dk, (slice(None), slice(None), list(o.group)), np.einsum("bast,bsad->btad", ds, o.q))
+    np.add.at(dv, (slice(None), slice(None), list(o.group)), np.einsum("bast,bsad->btad", p, dout))
+    if o.fused:
+        return (np.stack([dq, dk, dv], axis=3).reshape(*dq.shape[:2], -1),)
+    return tuple(d.reshape(*d.shape[:2], -1) for d in (dq, dk, dv))
