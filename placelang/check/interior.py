@@ -55,6 +55,12 @@ def _splits(event: Event, compute: Compute, operands: Iterable[tuple[int, Layout
     return found
 
 
+def _takes(event: Event, compute: Compute, operands: int) -> None:
+    """(Total): an operation has as many operands as it has letters for."""
+    if operands != len(compute.letters_read) or compute.activations > len(compute.letters):
+        raise Ill(Fault(code="E306", rule="Total", event=event, detail=f"a {compute.kind} with other operands"))
+
+
 def _layout(splits: dict[str, str], letters: str, order: Iterable[tuple[str, Label]]) -> Layout:
     """How a result with these letters lies, its axes in the order of the operands'."""
     labels = dict(order)
@@ -67,14 +73,14 @@ def _layout(splits: dict[str, str], letters: str, order: Iterable[tuple[str, Lab
 
 def forward(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
     """(Ein) and (Nonlin): the result, and a stash that remembers how each operand lay."""
+    _takes(event, compute, len(ins))
     values = tuple(clean(event, k, ins) for k in range(len(ins)))
     splits = _splits(event, compute, enumerate(t.layout for t in ins))
     ordered = [pair for t in ins[: compute.activations] for pair in t.layout]
     ordered += [pair for t in ins[compute.activations :] for pair in t.layout]
     layout = _layout(splits, compute.out, _contiguous(ordered, compute.activations, ins))
     summed = tuple(axis for axis, letter in splits.items() if letter not in compute.out)
-    made = ctx.values.made("forward", event.site, 0, values)
-    stash = ctx.values.made("forward", event.site, 1, values)
+    made, stash = (ctx.values.made("forward", event.site, k, values, None, compute) for k in range(2))
     out = Type.of(layout, {made: COMPLETE.contracted(summed)})
     kept = tuple(t.layout for t in ins)
     return out, Type(Type.clean(layout, stash).layout, ((stash, COMPLETE),), kept)
@@ -101,7 +107,7 @@ def backward(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
 
 
 def wgrad(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
-    """(Ein): the gradient of the tensors, laid as compute reads them; partial over axes that split letters they lack."""
+    """(Ein): the gradients of the tensors, laid as compute reads them; partial over axes that split what they lack."""
     dy, stash = ins[0], ins[1]
     others = (clean(event, 1, ins), *(clean(event, k, ins) for k in range(2, len(ins))))
     same_layout(event, ins, 0, 1, "Ein")
@@ -118,6 +124,7 @@ def wgrad(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
 
 def _kept_splits(event: Event, compute: Compute, stash: Type, ins: Types) -> dict[str, str]:
     """What each axis splits, as it was in forward: the stash remembers the operands, the views are read again."""
+    _takes(event, compute, compute.activations + len(ins) - 2)
     if len(stash.kept) != len(compute.letters_read):
         raise Ill(Fault(code="E306", rule="Lin'", event=event, buf=event.ins[1], detail="another operation's stash"))
     layouts = [*stash.kept[: compute.activations], *(t.layout for t in ins[2:])]
@@ -135,7 +142,10 @@ def _mapped(
 ) -> dict[ValueId, Coefficient]:
     """Every summand of dy goes through by itself."""
     op = event.op.value
-    return {ctx.values.made(op, event.site, k, (v, *others), owner): c.contracted(summed) for v, c in dy.terms}
+    return {
+        ctx.values.made(op, event.site, k, (v, *others), owner, event.compute): c.contracted(summed)
+        for v, c in dy.terms
+    }
 
 
 def loss(event: Event, ins: Types, ctx: Context) -> Types:

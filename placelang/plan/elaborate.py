@@ -56,8 +56,8 @@ def elaborate(
     for p in placed:
         _one_axis_per_rank(p, mesh, problems)
     base = {p.state: p.journey for p in placed if not p.selections}
-    data_ranks = mesh.size(split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch"))
-    train, assumptions = train_facts(lines.train, scope, data_ranks, problems)
+    samples = split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
+    train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
     backends = _backends(file.statements, scope, problems)
     declare.names_nothing(scope, NAMES, problems)
     plan = Plan(

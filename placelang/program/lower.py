@@ -7,7 +7,7 @@ the checker finds it. Not for: filling gaps (`plan.elaborate`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -84,6 +84,15 @@ class _Layer:
     @property
     def groups_read(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(g for groups in self.reads.values() for g in groups))
+
+
+@attrs.frozen
+class _Part:
+    """What one use gives of a value's gradient: partial over `left`, and over `stays` when the use is the only one."""
+
+    buf: Buf
+    left: frozenset[str]
+    stays: frozenset[str]
 
 
 @attrs.frozen
@@ -285,7 +294,7 @@ class _Lowering:
         """Bring a unit's parameters to the form in which compute reads them, for views that live for one of `keep`."""
         chosen = [g for g in unit.groups if self._has_view(g) and self.places[g].keep in keep]
         events: list[Event] = []
-        gathers: dict[tuple[tuple[str, ...], str, Label], list[str]] = {}
+        gathers: dict[tuple[str, tuple[str, ...], str, Label], list[str]] = {}
         steps: dict[tuple[str, ...], Gather] = {}
         for g in chosen:
             step = self.places[g].gather
@@ -293,12 +302,15 @@ class _Lowering:
                 view = self.precision.view
                 events.append(Event(op=Op.COPY, ins=unit.bufs("w", [g]), outs=unit.bufs("view", [g]), phase=phase, dtype=view))
                 continue
-            label = next((label for axis, label in self.places[g].rest if axis in step.axes), Label("0"))
-            gathers.setdefault((step.axes, step.dtype or self.precision.view, label), []).append(g)
-            steps[step.axes] = step
-        for (axes, dtype, label), groups in gathers.items():
+            again = phase is Phase.BACKWARD and self.places[g].secondary
+            axes = self.places[g].secondary if again else step.axes
+            label = next((label for axis, label in self.places[g].rest if axis in axes), Label("0"))
+            kind = "shard" if again else "w"
+            gathers.setdefault((kind, axes, step.dtype or self.precision.view, label), []).append(g)
+            steps[axes] = step
+        for (kind, axes, dtype, label), groups in gathers.items():
             step = steps[axes]
-            ins, outs = unit.bufs("w", groups), unit.bufs("view", groups)
+            ins, outs = unit.bufs(kind, groups), unit.bufs("view", groups)
             events.append(
                 Event(
                     op=Op.ALL_GATHER,
@@ -312,6 +324,26 @@ class _Lowering:
                     why=step.why,
                 )
             )
+        return events
+
+    def _secondary(self, unit: _Unit) -> list[Event]:
+        """The smaller shard of a view that backward gathers from, cut before the view is released (ZeRO++, hpZ)."""
+        events: list[Event] = []
+        for g in unit.groups:
+            axes = self.places[g].secondary
+            if axes:
+                label = next((label for axis, label in self.places[g].rest if axis in axes), Label("0"))
+                events.append(
+                    Event(
+                        op=Op.SLICE,
+                        ins=unit.bufs("view", [g]),
+                        outs=unit.bufs("shard", [g]),
+                        phase=Phase.FORWARD,
+                        axes=axes,
+                        label=label,
+                        dtype=self.precision.view,
+                    )
+                )
         return events
 
     def _free(self, unit: _Unit, phase: Phase, *keep: Keep) -> list[Event]:
@@ -331,8 +363,7 @@ class _Lowering:
             if index == first:
                 before += self._view(unit, phase, *((Keep.UNIT, Keep.MICROBATCH) if forward else (Keep.UNIT,)))
             if index == last:
-                if not forward:
-                    after += self._reduce_unit(unit)
+                after += self._secondary(unit) if forward else self._reduce_unit(unit)
                 after += self._free(unit, phase, *((Keep.UNIT,) if forward else (Keep.UNIT, Keep.MICROBATCH)))
         return (*before, *compute, *after)
 
@@ -393,11 +424,10 @@ class _Lowering:
     def _compute(self, o: Operation, wrt: int = 0) -> Compute:
         return Compute(o.kind, o.letters, o.out, o.whole, o.shares, len(o.ins), wrt)
 
-    def _move(self, node: Node, ins: Buf, out: Buf, phase: Phase) -> Event | None:
+    def _move(self, node: Node, ins: Buf, out: Buf, phase: Phase, op: Op | None) -> Event | None:
         """The event of a move in forward, or of what undoes it in backward."""
         move = node.move
         assert move is not None
-        op = move.op if phase is Phase.FORWARD else move.back
         if op is None:
             return None
         letter = move.letter
@@ -431,7 +461,7 @@ class _Lowering:
             out = self._value(index, node.name)
             ins = tuple(self._value(index, n) for n in node.ins)
             if node.operation is None:
-                event = self._move(node, ins[0], out, Phase.FORWARD)
+                event = self._move(node, ins[0], out, Phase.FORWARD, node.move.op if node.move else None)
                 assert event is not None
                 yield event
                 continue
@@ -484,34 +514,41 @@ class _Lowering:
 
     def _layer_backward(self, index: int) -> Iterator[Item]:
         """Against the order of the layer's nodes: the gradient of each value is the sum over those who read it, made
-        as whole as the value was; then each operation hands on its part."""
+        as whole as the value was; then each operation hands on its part. Only gradients of shared keys and values stay
+        partial until their inputs' other readers have added theirs, so that all are reduced at once."""
         layer, chain = self.layers[index], self.nodes[index]
-        parts: dict[str, list[tuple[Buf, frozenset[str]]]] = {}
+        parts: dict[str, list[_Part]] = {}
         uses = [n for node in chain for n in node.ins]
         for position in reversed(range(len(chain))):
             node = chain[position]
-            if position == len(chain) - 1:
-                dy = self._value(index, node.name, "dx")
-            else:
+            dy, kept, back = self._value(index, node.name, "dx"), frozenset[str](), node.move.back if node.move else None
+            if position < len(chain) - 1:
                 if node.name not in parts:
                     continue  # nothing reads it
-                dy = yield from self._summed(index, node, parts[node.name])
+                mine = parts[node.name]
+                if back is Op.REDUCE_SCATTER and not all(set(node.axes) <= p.left for p in mine):
+                    back = Op.SLICE  # some reader has the whole gradient on every rank
+                scattered = frozenset(node.axes) if back is Op.REDUCE_SCATTER else frozenset[str]()
+                kept = yield from self._summed(index, node.name, mine, scattered)
             targets = [n for n in node.ins if not (index == 0 and n == "")]
             if node.operation is None:
-                part = self._part(index, node.ins[0], node.name, uses, frozenset())
-                event = self._move(node, dy, part, Phase.BACKWARD)
+                stays = kept if uses.count(node.ins[0]) == 1 else frozenset[str]()
+                part = self._part(index, node.ins[0], node.name, uses, kept - stays)
+                event = self._move(node, dy, part, Phase.BACKWARD, back)
                 if event is None:
                     event = Event(op=Op.COPY, ins=(dy,), outs=(part,), phase=Phase.BACKWARD, dtype=self.precision.view)
                 yield event
-                parts.setdefault(node.ins[0], []).append((part, frozenset()))
+                parts.setdefault(node.ins[0], []).append(_Part(part, kept, stays))
                 continue
             o = node.operation
             common = (dy, self._stash(layer, o), *self._reads(layer, o))
             for k, n in enumerate(node.ins):
                 if n not in targets:
                     continue
-                left = self._left_partial(layer, o, k, node)
-                part = self._part(index, n, f"{node.name}.{k}", uses, left)
+                shared = self._left_shared(layer, o, k, node)
+                left = self._left_partial(layer, o, k, node) | shared | kept
+                stays = shared | kept if n and uses.count(n) == 1 else frozenset[str]()
+                part = self._part(index, n, f"{node.name}.{k}", uses, left - stays)
                 yield Event(
                     op=Op.BACKWARD,
                     ins=common,
@@ -521,10 +558,10 @@ class _Lowering:
                     compute=self._compute(o, k),
                     dtype=self.precision.view,
                 )
-                parts.setdefault(n, []).append((part, left))
+                parts.setdefault(n, []).append(_Part(part, left, stays))
             yield from self._weight_gradients(layer, o, common)
         if index > 0 and "" in parts:
-            yield from self._summed(index, None, parts[""])
+            yield from self._summed(index, "", parts[""])
 
     def _part(self, index: int, value: str, by: str, uses: list[str], left: frozenset[str]) -> Buf:
         """Where one use puts its part of a value's gradient: the gradient itself, if it is the only one and whole."""
@@ -540,37 +577,47 @@ class _Lowering:
         split = {axis: label.dim for axis, label in node.flow.layout}
         for t in self._splits(layer, o):
             split.update(t)
-        mine = {axis for axis, letter in split.items() if letter in letters and letter not in ("",)}
-        lacking = {axis for axis, letter in split.items() if letter not in letters}
-        if k in o.shares:
-            own = {axis for axis, label in self._flow_of(layer, node, k).layout}
-            lacking |= {axis for axis in mine if axis not in own}
-        return frozenset(lacking)
+        return frozenset(axis for axis, letter in split.items() if letter not in letters)
+
+    def _left_shared(self, layer: _Layer, o: Operation, k: int, node: Node) -> frozenset[str]:
+        """The axes that split what reads an operand but not the operand: each rank has its readers' part."""
+        if k not in o.shares:
+            return frozenset()
+        own = {axis for axis, _ in self._flow_of(layer, node, k).layout}
+        split = {axis for axis, label in node.flow.layout if label.dim in o.letters[k]}
+        return frozenset(split - own)
 
     def _flow_of(self, layer: _Layer, node: Node, k: int) -> Flow:
         index = self.layers.index(layer)
         return next((n.flow for n in self.nodes[index] if n.name == node.ins[k]), Flow())
 
-    def _summed(self, index: int, node: Node | None, parts: list[tuple[Buf, frozenset[str]]]) -> Iterator[Item]:
-        """The gradient of a value from those of its uses, reduced over the axes on which a use left a part."""
-        name = node.name if node else ""
+    def _summed(
+        self, index: int, name: str, parts: list[_Part], scattered: frozenset[str] = frozenset()
+    ) -> Generator[Item, None, frozenset[str]]:
+        """The gradient of a value from those of its uses, reduced over the axes on which a use left a part, but not
+        over `scattered`, which its way back reduces. Returns the axes over which it stays partial."""
         final = self._value(index, name, "dx")
-        pending = frozenset[str]().union(*(p for _, p in parts))
         dtype, back = self.precision.view, Phase.BACKWARD
-        by_move = node is not None and node.move is not None and node.move.back is Op.REDUCE_SCATTER
-        if by_move and node is not None and node.move is not None:
-            pending -= set(node.move.axes)  # the move's own way back reduces them
-        total = final if not pending else attrs.evolve(final, kind="dx+")
-        bufs = tuple(b for b, _ in parts)
+        why = "each rank's use gives its part of this gradient"
+
+        def reduced(source: Buf, target: Buf, axes: frozenset[str]) -> Event:
+            names = tuple(a for a in self.plan.mesh.names if a in axes)
+            return Event(op=Op.ALL_REDUCE, ins=(source,), outs=(target,), phase=back, axes=names, dtype=dtype, why=why)
+
+        pending = [p.left - p.stays - scattered for p in parts]
+        alike = len(set(pending)) == 1
+        for part, axes in zip(parts, pending, strict=True):
+            if axes and not alike:  # other parts are whole already, or partial elsewhere
+                yield reduced(part.buf, part.buf, axes)
+        total = attrs.evolve(final, kind="dx+") if alike and pending[0] else final
+        bufs = tuple(p.buf for p in parts)
         if len(bufs) > 1:
             yield Event(op=Op.ADD, ins=bufs, outs=(total,), phase=back, dtype=dtype)
         elif bufs[0] != total:
             yield Event(op=Op.COPY, ins=bufs, outs=(total,), phase=back, dtype=dtype)
-        if pending:
-            axes = tuple(a for a in self.plan.mesh.names if a in pending)
-            why = "each rank's use gives its part of this gradient"
-            yield Event(op=Op.ALL_REDUCE, ins=(total,), outs=(final,), phase=back, axes=axes, dtype=dtype, why=why)
-        return final
+        if alike and pending[0]:
+            yield reduced(total, final, pending[0])
+        return parts[0].stays
 
     def _weight_gradients(self, layer: _Layer, o: Operation, common: tuple[Buf, ...]) -> Iterator[Item]:
         """One raw gradient a group read; those of parameters with several uses are summed over the uses."""

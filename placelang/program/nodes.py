@@ -28,6 +28,11 @@ class Node:
     operation: Operation | None = None
     move: Move | None = None
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Those that a move is over."""
+        return self.move.axes if self.move else ()
+
 
 @attrs.frozen
 class Move:
@@ -100,6 +105,8 @@ class _Wiring:
     ) -> Iterator[Move]:
         """What brings operand k where the operation can read it."""
         letters = o.letters[k]
+        if o.kind == "opaque":
+            return  # nothing says how a layer whose inside is not known would go on with the whole
         for axis, label in source.flow.layout:
             if label.dim not in source.letters:
                 continue

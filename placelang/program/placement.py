@@ -13,7 +13,7 @@ from placelang.model.model import Model, Stack, Tensor
 from placelang.plan import selectors
 from placelang.plan.merge import replace
 from placelang.plan.plan import Placed, Plan, State
-from placelang.plan.steps import Gather, Journey, Keep, Reduce, Shard, When
+from placelang.plan.steps import Gather, Journey, Keep, Reduce, Shard, SmallerShard, When
 from placelang.program.event import Label, Layout
 from placelang.source import Span
 
@@ -47,8 +47,13 @@ class Placement:
     def keep(self) -> Keep:
         """How long a view lives. A cast that is no gather is made for each use."""
         keep = self.gather.keep if self.gather else Keep.UNIT
-        assert isinstance(keep, Keep), "smaller shards are refused before lowering"
-        return keep
+        return keep if isinstance(keep, Keep) else Keep.UNIT
+
+    @property
+    def secondary(self) -> tuple[str, ...]:
+        """The axes of the smaller shard that backward gathers from; none: it gathers as forward does."""
+        keep = self.gather.keep if self.gather else Keep.UNIT
+        return keep.axes if isinstance(keep, SmallerShard) else ()
 
 
 def _partition(pad: str) -> str:

@@ -138,7 +138,8 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
                 step.dim.isdigit() or step.dim in ("vocab", "heads")
             )
         case Gather():
-            return isinstance(step.keep, Keep) and step.unit == "layer" and step.bucket is None
+            known = isinstance(step.keep, Keep) or bool(step.keep.axes)
+            return known and step.unit == "layer" and step.bucket is None
         case Reduce() if activations:
             return step.dim in ("seq", "0") and step.bucket is None and not step.mean
         case Reduce():

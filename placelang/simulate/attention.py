@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from placelang.simulate.arrays import Array, NoDenotation
 from placelang.simulate.forms import Held
@@ -26,7 +27,7 @@ class Operands:
     k: Array
     v: Array
     group: tuple[int, ...]
-    seen: Array
+    seen: npt.NDArray[np.bool_]
     fused: bool = False
 
 
@@ -50,7 +51,9 @@ def operands(xs: Sequence[Held]) -> Operands:
     if not set(wanted) <= set(theirs):
         raise NoDenotation(f"query heads {mine} find key heads {theirs} only")
     return Operands(
-        *(_split(x.array, HEAD) for x in xs),
+        _split(queries.array, HEAD),
+        _split(keys.array, HEAD),
+        _split(values.array, HEAD),
         tuple(theirs.index(head) for head in wanted),
         queries.indices(1)[:, None] >= keys.indices(1),
     )
@@ -75,17 +78,18 @@ def _weights(o: Operands) -> Array:
     """(batch, heads, s, t): each query's softmax over the keys that it sees."""
     scores = np.einsum("bsad,btad->bast", o.q, o.k[:, :, o.group]) / np.sqrt(HEAD)
     scores = np.where(o.seen, scores, -np.inf)
-    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+    weights: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return weights
 
 
 def forward(o: Operands) -> Array:
-    y = np.einsum("bast,btad->bsad", _weights(o), o.v[:, :, o.group])
+    y: Array = np.einsum("bast,btad->bsad", _weights(o), o.v[:, :, o.group])
     return y.reshape(*y.shape[:2], -1)
 
 
 def backward(o: Operands, dy: Array) -> tuple[Array, ...]:
-    """The gradients of queries, keys and values (or of the fused operand); of a shared key head, from own query heads."""
+    """The gradients of queries, keys and values, or of the fused operand, as far as the own query heads go."""
     if dy.shape != (*o.q.shape[:2], o.q.shape[2] * HEAD):
         raise NoDenotation(f"a gradient of shape {dy.shape} meets attention of shape {o.q.shape}")
     p, dout = _weights(o), dy.reshape(o.q.shape)
@@ -93,8 +97,9 @@ def backward(o: Operands, dy: Array) -> tuple[Array, ...]:
     ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / np.sqrt(HEAD)
     dq = np.einsum("bast,btad->bsad", ds, o.k[:, :, o.group])
     dk, dv = np.zeros(o.k.shape), np.zeros(o.v.shape)
-    np.add.at(dk, (slice(None), slice(None), list(o.group)), np.einsum("bast,bsad->btad", ds, o.q))
-    np.add.at(dv, (slice(None), slice(None), list(o.group)), np.einsum("bast,bsad->btad", p, dout))
+    for head, shared in enumerate(o.group):
+        dk[:, :, shared] += np.einsum("bst,bsd->btd", ds[:, head], o.q[:, :, head])
+        dv[:, :, shared] += np.einsum("bst,bsd->btd", p[:, head], dout[:, :, head])
     if o.fused:
         return (np.stack([dq, dk, dv], axis=3).reshape(*dq.shape[:2], -1),)
     return tuple(d.reshape(*d.shape[:2], -1) for d in (dq, dk, dv))

@@ -42,7 +42,9 @@ class Form:
 
     def position(self, label: Label) -> int | None:
         """The dim that a label splits."""
-        return int(label.dim) if label.dim.isdecimal() else dict(zip(self.names, range(9))).get(label.dim)
+        if label.dim.isdecimal():
+            return int(label.dim)
+        return self.names.index(label.dim) if label.dim in self.names else None
 
 
 @attrs.frozen
@@ -99,15 +101,15 @@ def after(event: Event, forms: Forms, groups: Mapping[str, Group]) -> Iterator[t
         yield event.outs[0], ins[0]
     elif op in (Op.ALL_REDUCE, Op.COPY):
         yield from zip(event.outs, ins, strict=True)
-    elif op in (Op.SLICE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL):
+    elif op in (Op.SLICE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.UNSLICE):
         yield from zip(event.outs, (tuple(_moved(event, f) for f in form) for form in ins), strict=True)
 
 
 def _moved(event: Event, form: Form) -> Form:
-    if event.op in (Op.ALL_GATHER, Op.ALL_TO_ALL):
-        form = form.gathered(event.axes)
-    label = event.to if event.op is Op.ALL_TO_ALL else event.label if event.op is not Op.ALL_GATHER else None
-    return form.split(event.axes, label) if label else form
+    if event.op in (Op.SLICE, Op.REDUCE_SCATTER):
+        return form.split(event.axes, event.label) if event.label else form
+    form = form.gathered(event.axes)
+    return form.split(event.axes, event.to) if event.op is Op.ALL_TO_ALL and event.to else form
 
 
 def _forward(
@@ -127,8 +129,8 @@ def _result(compute: Compute, operands: Sequence[Form]) -> Form:
     """Letters keep their size and what splits them, from the first operand that says so."""
     sizes: dict[str, int] = {}
     split: dict[str, tuple[str, str]] = {}
-    for form, letters in zip(operands, compute.letters):
-        for letter, (_, size) in zip(letters, form.dims):
+    for form, letters in zip(operands, compute.letters, strict=False):
+        for letter, (_, size) in zip(letters, form.dims, strict=False):
             sizes.setdefault(letter, size)
         for axis, label in form.layout:
             k = form.position(label)

@@ -9,9 +9,11 @@ for the other's, shows. All gradients are linear in `dy`. Not for: attention (`a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from placelang.program.event import Compute
 from placelang.simulate import attention
@@ -29,22 +31,24 @@ EPSILON = 0.1
 
 Pieces = Sequence[Held]
 
+_Result = TypeVar("_Result")
+
 
 def forward(c: Compute, xs: Pieces, ws: Pieces) -> Array:
     """The result, laid as the operands are."""
-    return _kind(c).forward(c, xs, ws)
+    return _checked(c, xs, ws, lambda kind: kind.forward(c, xs, ws))
 
 
 def backward(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
     """dL/dx of the activation `c.wrt`, as far as this rank's pieces contribute."""
     if not 0 <= c.wrt < len(xs):
         raise NoDenotation(f"{c.kind} has no operand {c.wrt}")
-    return _kind(c).backward(c, dy, xs, ws)
+    return _checked(c, xs, ws, lambda kind: kind.backward(c, dy, xs, ws))
 
 
 def wgrad(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
     """dL/dw of every tensor, as far as this rank's pieces contribute."""
-    return _kind(c).wgrad(c, dy, xs, ws)
+    return _checked(c, xs, ws, lambda kind: kind.wgrad(c, dy, xs, ws))
 
 
 @attrs.frozen
@@ -52,12 +56,18 @@ class _Kind:
     forward: Callable[[Compute, Pieces, Pieces], Array]
     backward: Callable[[Compute, Array, Pieces, Pieces], Array]
     wgrad: Callable[[Compute, Array, Pieces, Pieces], list[Array]]
+    activations: tuple[int, ...]  # how many it may read
+    tensors: tuple[int, ...]
 
 
-def _kind(c: Compute) -> _Kind:
-    if c.kind not in _KINDS:
-        raise NoDenotation(f"nothing says what {c.kind} computes")
-    return _KINDS[c.kind]
+def _checked(c: Compute, xs: Pieces, ws: Pieces, run: Callable[[_Kind], _Result]) -> _Result:
+    kind = _KINDS.get(c.kind)
+    if kind is None or len(xs) not in kind.activations or len(ws) not in kind.tensors:
+        raise NoDenotation(f"nothing says what {c.kind} of {len(xs)} activations and {len(ws)} tensors computes")
+    try:
+        return run(kind)
+    except ValueError as error:
+        raise NoDenotation(f"{c.kind}: {error}") from None
 
 
 def _fit(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None, free: str = "") -> None:
@@ -66,7 +76,7 @@ def _fit(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None, free: str 
         raise NoDenotation(f"{c.kind} reads {len(xs)} activations and {len(ws)} tensors")
     sizes: dict[str, int] = {}
     arrays = [*(h.array for h in (*xs, *ws)), *([] if dy is None else [dy])]
-    for array, letters in zip(arrays, (*c.letters, c.out)):
+    for array, letters in zip(arrays, (*c.letters, c.out), strict=False):
         if array.ndim != len(letters):
             raise NoDenotation(f"{c.kind} reads something of shape {array.shape} as {letters}")
         for letter, size in zip(letters, array.shape, strict=True):
@@ -94,7 +104,7 @@ def _linear(c: Compute, xs: Pieces, ws: Pieces) -> Array:
 
 def _linear_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
     _fit(c, xs, ws, dy)
-    return _contract(c.letters[0], (c.out, dy), *((letters, w.array) for letters, w in zip(c.letters[1:], ws, strict=True)))
+    return _contract(c.letters[0], (c.out, dy), (c.letters[1], ws[0].array))
 
 
 def _linear_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
@@ -167,7 +177,7 @@ def _norm_parts(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None) -> 
 
 def _norm(c: Compute, xs: Pieces, ws: Pieces) -> Array:
     x, scale, gain = _norm_parts(c, xs, ws)
-    y = x * scale * gain + (ws[1].array if len(ws) > 1 else 0)
+    y: Array = x * scale * gain + (ws[1].array if len(ws) > 1 else 0)
     return y.reshape(xs[0].array.shape)
 
 
@@ -175,7 +185,7 @@ def _norm_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
     x, scale, gain = _norm_parts(c, xs, ws, dy)
     u = _runs(c, dy, ws) * gain
     dx = scale * (u - x * scale**2 * (u * x).mean(axis=-1, keepdims=True))
-    return dx.reshape(xs[0].array.shape)
+    return np.asarray(dx.reshape(xs[0].array.shape))
 
 
 def _norm_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
@@ -188,7 +198,7 @@ def _norm_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
 # --- embed -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(c: Compute, xs: Pieces, ws: Pieces) -> tuple[Array, Array]:
+def _rows(c: Compute, xs: Pieces, ws: Pieces) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """For each token the local row of the table that it looks up, and whether this rank has that row."""
     _fit(c, xs, ws)
     table = ws[0]
@@ -236,11 +246,11 @@ def _attention_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "linear": _Kind(_linear, _linear_dx, _linear_dw),
-    "bias": _Kind(_bias, _bias_dx, _bias_dw),
-    "add": _Kind(_add, _add_dx, _none),
-    "mul": _Kind(_mul, _mul_dx, _none),
-    "norm": _Kind(_norm, _norm_dx, _norm_dw),
-    "embed": _Kind(_embed, _embed_dx, _embed_dw),
-    "attention": _Kind(_attention, _attention_dx, _none),
+    "linear": _Kind(_linear, _linear_dx, _linear_dw, (1,), (1,)),
+    "bias": _Kind(_bias, _bias_dx, _bias_dw, (1,), (1,)),
+    "add": _Kind(_add, _add_dx, _none, (2,), (0,)),
+    "mul": _Kind(_mul, _mul_dx, _none, (1, 2), (0,)),
+    "norm": _Kind(_norm, _norm_dx, _norm_dw, (1,), (0, 1, 2)),
+    "embed": _Kind(_embed, _embed_dx, _embed_dw, (1,), (1,)),
+    "attention": _Kind(_attention, _attention_dx, _none, (1, 3), (0,)),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 WIDTH = 4
 """The hidden dim of every activation."""
 
-SEQ = 4
+SEQ = 8
 """Positions of one row."""
 
 HEAD = 2
@@ -17,5 +17,5 @@ HEAD = 2
 
 LAYERS = 2
 
-SIZES = {"layers": LAYERS, "hidden": WIDTH, "heads": 4, "head_dim": HEAD, "ffn": 6, "vocab": 7, "positions": 5}
+SIZES = {"layers": LAYERS, "hidden": WIDTH, "heads": 4, "head_dim": HEAD, "ffn": 6, "vocab": 7, "positions": 9}
 """Named sizes of a shrunk transformer; `heads` counts heads."""
