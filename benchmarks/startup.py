@@ -6,6 +6,7 @@ Every sample is a new process. Fails if the check imported a heavy package.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -44,7 +45,12 @@ def python(code: str, *arguments: str) -> str:
     :raises subprocess.CalledProcessError: it didn't end with status 0.
     """
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True).stdout
+    # Installed packages are byte-compiled; a checkout is from its second use on, unless this variable forbids it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment
+    )
+    return done.stdout
 
 
 @attrs.frozen

@@ -7,7 +7,8 @@ Not for: the command line (`tools`), which is thin over this.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,16 @@ from placelang.diagnostics.diagnostic import Diagnostic, Verdict
 from placelang.diagnostics.problems import fault
 from placelang.model.model import Model, ModelError, generic
 from placelang.plan.elaborate import elaborate
-from placelang.plan.explain import explain, kept
-from placelang.plan.plan import Plan
+from placelang.plan.explain import explain
+from placelang.plan.plan import BackendOptions, Plan
 from placelang.plan.values import Value, evaluate
 from placelang.source import Source
 from placelang.syntax import ast, reader
 from placelang.syntax.parser import parse
+from placelang.syntax.words import quote
 
 if TYPE_CHECKING:
-    from placelang.backend.apply import Parallel
+    from placelang.backend.parallel import Parallel
     from placelang.check.check import Checked
     from placelang.cost.cost import Cost
     from placelang.program.program import Program
@@ -85,7 +87,7 @@ class Strategy:
         if plan is None or not asserts or self.gaps or plan.model is None:
             return ()
         known = claims.facts(plan.mesh, plan.train, plan.model)
-        found = (claims.check(c.statement, c.scope, plan.mesh, known, self.cost().value) for c in asserts)
+        found = (claims.check(c.statement, c.scope, known, self.cost().value) for c in asserts)
         return tuple(d for d in found if d is not None)
 
     @property
@@ -122,15 +124,7 @@ class Strategy:
 
     def explain(self) -> str:
         """The complete strategy as text, a reason beside each line. Raises NotSound when there is no plan."""
-        return explain(self._plan(), self.given)
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The lines of the text that elaboration leaves as they are, and the model that was named outside of it."""
-        given = kept(self.file)
-        if self.plan is None or self.plan.model is None or any(line.startswith("model") for line in given):
-            return given
-        return (f"model {self.plan.model.name}", *given)
+        return explain(self._plan())
 
     def parallelize(self, module: Any, **options: Any) -> Parallel:
         """Place a torch module as the text says; see `backend.apply.parallelize`. Raises NotSound when refused."""
@@ -177,12 +171,28 @@ def load_source(
     front = (*problems, *more, *bad)
     if any(d.is_error for d in problems):
         # What parsed still gets its names checked, so that one run shows every fault of the text.
-        _, names = elaborate(file, values, found)
-        return Strategy(source, file, None, (*front, *(d for d in names if d.primary is not None)))
-    plan, diagnostics = elaborate(file, values, found)
+        _, names = elaborate(file, values, found, _factory, _options)
+        beside = (d for d in names if d.primary is not None and not _follows(d, problems))
+        return Strategy(source, file, None, (*front, *beside))
+    plan, diagnostics = elaborate(file, values, found, _factory, _options)
     if any(d.is_error for d in front):
         plan = None
     return Strategy(source, file, plan, (*front, *diagnostics))
+
+
+def _follows(d: Diagnostic, problems: tuple[Diagnostic, ...]) -> bool:
+    """Whether a mistake of syntax may be why something is said: it stands there, or would declare what is missing."""
+    if d.primary is None or d.code == "E121":
+        return True
+    here, word = d.primary.span, d.primary.span.text
+    for span in (p.primary.span for p in problems if p.primary and p.is_error):
+        if span.start < here.end and here.start < span.end:
+            return True
+        first, last = (span.source.line_col(at)[0] for at in (span.start, span.end))
+        lines = " ".join(span.source.line(n) for n in range(first, last + 1))
+        if d.code in ("E101", "E102") and re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", lines):
+            return True
+    return False
 
 
 def _is_path(text: str | os.PathLike[str]) -> bool:
@@ -190,31 +200,47 @@ def _is_path(text: str | os.PathLike[str]) -> bool:
         return True
     if "\n" in text or "\0" in text or len(text) > 4096:
         return False
-    return text.endswith(".place") or Path(text).is_file()
+    return text.endswith(".place") or os.path.isfile(text)  # which, unlike Path.is_file, raises nothing
 
 
 def _source(text: str | os.PathLike[str]) -> Source | Diagnostic:
     return reader.read_file(text) if _is_path(text) else reader.from_text(str(text))
 
 
-def find_model(name: str) -> Model | ModelError:
-    """A model by catalogue name, or by the path of a Hugging Face `config.json`."""
-    if name.endswith(".json") or os.sep in name:
-        from placelang.model import huggingface
-
-        return huggingface.load(Path(name))
-    from placelang.model import catalogue
-
-    return catalogue.lookup(name)
-
-
-def _model(model: str | Model | None) -> tuple[Model | None, tuple[Diagnostic, ...]]:
+def _model(model: str | Model | None) -> tuple[Model | ast.Fact | None, tuple[Diagnostic, ...]]:
+    """A model that was given beside the text. A `str` is what may stand after `model` in a text; paths and factories
+    need no quotes."""
     if model is None or isinstance(model, Model):
         return model, ()
-    found = find_model(model)
-    if isinstance(found, Model):
-        return found, ()
+    from placelang.plan.job import FACTORY
+
+    quoted = model.endswith(".json") or os.sep in model or FACTORY.fullmatch(model)
+    source = reader.from_text(f"model {quote(model)}" if quoted else f"model {model}", "--model")
+    if isinstance(source, Diagnostic):
+        return None, (source,)
+    file, problems = parse(source)
+    match file.statements:
+        case (ast.Fact(kind="model", value=ast.Name() | ast.Call() | ast.String()) as line,) if not problems:
+            return line, ()
+    from placelang.model import catalogue
+
+    found = catalogue.lookup(model)
+    assert isinstance(found, ModelError), "a published name is a name"
     return None, (fault("E101", found.message, None, help=found.suggestion),)
+
+
+def _options(lines: Sequence[BackendOptions]) -> Sequence[Diagnostic]:
+    """What is wrong with `backend` lines; the backends themselves are not imported."""
+    from placelang.backend import options
+
+    return options.check(lines)
+
+
+def _factory(path: str, folder: Path) -> Model | Diagnostic:
+    """The model that Python code makes; torch is imported for this and not before."""
+    from placelang.backend import factory
+
+    return factory.load(path, folder)
 
 
 def _values(sets: Mapping[str, object]) -> tuple[dict[str, Value], tuple[Diagnostic, ...]]:

@@ -71,6 +71,7 @@ def _check(model: Model) -> None:
         "latent attention": model.trait("attention") == "mla",
         "experts": bool(model.size("experts")),
         "alibi positions": model.trait("positions") == "alibi",
+        "adapters": bool(model.size("lora_rank")),
         "attention sinks": any(t.name.endswith("sinks") for s in model.stacks for t in s.tensors),
     }
     for what, has in refused.items():

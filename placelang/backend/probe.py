@@ -55,4 +55,4 @@ def numpy() -> str | None:
         import numpy as np
     except Exception:
         return None
-    return np.__version__
+    return str(np.__version__)

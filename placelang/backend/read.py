@@ -69,11 +69,11 @@ def _equal_runs(path: str, holder: nn.Module, owners: dict[int, str]) -> Iterato
 
 
 def _signature(prefix: str, child: nn.Module, owners: dict[int, str]) -> tuple[object, ...] | None:
-    """Names and shapes of a child's parameters; None where one of them is tied to another place."""
+    """Names, shapes and whether trained, of a child's parameters; None where one of them is tied to another place."""
     named = list(child.named_parameters(remove_duplicate=False))
     if any(owners[id(p)] != prefix + n for n, p in named):
         return None
-    return tuple((n, tuple(p.shape)) for n, p in named)
+    return tuple((n, tuple(p.shape), p.requires_grad) for n, p in named)
 
 
 def _tensor(module: nn.Module, full: str, name: str, parameter: nn.Parameter, tied: str | None) -> Tensor:
@@ -87,4 +87,6 @@ def _tensor(module: nn.Module, full: str, name: str, parameter: nn.Parameter, ti
         role = "norm"
     elif isinstance(layer, nn.Linear):
         dims = ("out", "in")[: len(shape)]
-    return Tensor(name, shape, dims, role, "bias" if leaf == "bias" else "weight", tied)
+    return Tensor(
+        name, shape, dims, role, "bias" if leaf == "bias" else "weight", tied, frozen=not parameter.requires_grad
+    )

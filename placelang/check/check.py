@@ -17,6 +17,7 @@ from placelang.check.prune import prune
 from placelang.check.types import Type
 from placelang.diagnostics.codes import Verdict
 from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
 from placelang.program.event import Buf
@@ -34,8 +35,8 @@ _WORST_FIRST = (
 )
 
 
-@attrs.frozen
-class Checked:
+@attrs.frozen(eq=False, repr=False)
+class Checked(Frozen):
     """What is said of a strategy. `program` is pruned; `types` are those of its buffers, unrolled to three trips."""
 
     verdict: Verdict

@@ -14,12 +14,13 @@ import attrs
 
 from placelang.check.sizes import Sizes
 from placelang.check.types import Coefficient
+from placelang.frozen import Frozen
 
 Point = tuple[tuple[str, int], ...]
 
 
-@attrs.frozen
-class Counterexample:
+@attrs.frozen(eq=False, repr=False)
+class Counterexample(Frozen):
     """`rank` holds the gradient contribution that rank `contribution` makes for one use `multiplicity` times, not once.
 
     Coordinates name only the axes that matter; on all others the two ranks agree. The multiplicity holds the prime of
@@ -37,8 +38,8 @@ class Counterexample:
     site: str = ""
 
 
-@attrs.frozen
-class Wrong:
+@attrs.frozen(eq=False, repr=False)
+class Wrong(Frozen):
     """The worst multiplicity of a coefficient, and on which axes the two ranks differ."""
 
     differ: frozenset[str]

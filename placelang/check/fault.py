@@ -8,11 +8,12 @@ from __future__ import annotations
 import attrs
 
 from placelang.check.counterexample import Counterexample
+from placelang.frozen import Frozen
 from placelang.program.event import Buf, Event, Label, Layout
 
 
-@attrs.frozen(kw_only=True)
-class Fault:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Fault(Frozen):
     """`buf` is the operand (or the state at the end of the step) at fault; unset fields do not matter to the code."""
 
     code: str  # a key of diagnostics.codes.CODES

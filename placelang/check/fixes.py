@@ -14,6 +14,7 @@ import attrs
 from placelang.check.fault import Fault
 from placelang.check.text import listed, written
 from placelang.diagnostics.diagnostic import Edit, Fix
+from placelang.frozen import Frozen
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import AllGather, Gather, Journey, Partial, Reduce, Shard, Step, When
 from placelang.program.event import Phase
@@ -25,8 +26,8 @@ SHOWN = 2
 _GRADS = frozenset({"E201", "E202", "E203", "E206", "E207", "E208"})
 
 
-@attrs.frozen
-class Repair:
+@attrs.frozen(eq=False, repr=False)
+class Repair(Frozen):
     """An edited plan: what stands after `head:` now and before."""
 
     plan: Plan

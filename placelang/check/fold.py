@@ -19,6 +19,7 @@ from placelang.check.rules import apply, leaf
 from placelang.check.sizes import Sizes
 from placelang.check.types import Type, ValueId, canonical
 from placelang.check.values import Values
+from placelang.frozen import Frozen
 from placelang.program.event import Buf, Event, Op, Var
 from placelang.program.lower import MICROBATCH
 from placelang.program.program import Program, flatten
@@ -27,8 +28,8 @@ Env = dict[Buf, "Type | None"]
 """What is in each buffer; None where an ill event should have written it."""
 
 
-@attrs.frozen
-class Reference:
+@attrs.frozen(eq=False, repr=False)
+class Reference(Frozen):
     """The one-device program as a specification: its updates, and the value of each state when the step ends."""
 
     values: Values
@@ -36,8 +37,8 @@ class Reference:
     ends: Mapping[Buf, ValueId]
 
 
-@attrs.frozen
-class Folded:
+@attrs.frozen(eq=False, repr=False)
+class Folded(Frozen):
     """`types` holds the last type of every buffer, released ones too."""
 
     types: Mapping[Buf, Type]

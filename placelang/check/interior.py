@@ -157,9 +157,7 @@ def loss(event: Event, ins: Types, ctx: Context) -> Types:
         raise Ill(Fault(code="E306", rule="Nonlin", event=event, buf=event.ins[0], axes=vocab, found=ins[0].layout))
     rows = tuple(pair for pair in ins[0].layout if pair[0] not in vocab)
     if rows != ins[1].layout:
-        raise Ill(
-            Fault(code="E306", rule="Nonlin", event=event, buf=event.ins[0], found=rows, wanted=ins[1].layout)
-        )
+        raise Ill(Fault(code="E306", rule="Nonlin", event=event, buf=event.ins[0], found=rows, wanted=ins[1].layout))
     return (Type.clean(ins[0].layout, ctx.values.made("loss", "", 0, (logits, targets))),)
 
 

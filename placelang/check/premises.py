@@ -14,21 +14,22 @@ from placelang.check.fault import Fault, Ill
 from placelang.check.sizes import Sizes
 from placelang.check.types import ACTIVATION_DIMS, COMPLETE, Coefficient, Type, ValueId
 from placelang.check.values import Values
+from placelang.frozen import Frozen
 from placelang.program.event import Buf, Event, Label, Layout
 from placelang.program.program import Group
 
 Types = tuple[Type, ...]
 
 
-@attrs.frozen
-class Update:
+@attrs.frozen(eq=False, repr=False)
+class Update(Frozen):
     """What one device reads when it updates one state: the gradient's summands."""
 
     gradient: tuple[ValueId, ...]
 
 
-@attrs.frozen
-class Context:
+@attrs.frozen(eq=False, repr=False)
+class Context(Frozen):
     """What rules know beside their operands. `updates` is filled by the reference's fold and read by a program's."""
 
     values: Values

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.plan import State
 from placelang.program.event import COLLECTIVES, Buf, Event, Op
 from placelang.program.program import Item, Program, Rest, flatten
@@ -20,8 +21,8 @@ LIMIT = 3
 Path = tuple[int, ...]
 
 
-@attrs.frozen
-class Pruned:
+@attrs.frozen(eq=False, repr=False)
+class Pruned(Frozen):
     """The program that is left, and the collectives that changed nothing."""
 
     program: Program

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.mesh import Mesh
 
 _PRIMES = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099, 1000117, 1000121, 1000133, 1000151, 1000159, 1000171)
@@ -26,8 +27,8 @@ def _prime(k: int) -> int:
     return candidate
 
 
-@attrs.frozen
-class Sizes:
+@attrs.frozen(eq=False, repr=False)
+class Sizes(Frozen):
     """`numbers` of every axis; `symbols` maps the primes that stand for unknown sizes to the axes' names."""
 
     numbers: Mapping[str, int]

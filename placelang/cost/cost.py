@@ -18,8 +18,8 @@ from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model
 from placelang.plan.plan import Assumption, Plan
 from placelang.plan.values import Unknown, Value
-from placelang.quantity import Quantity
 from placelang.program.program import Program
+from placelang.quantity import Quantity
 from placelang.source import Span
 
 

@@ -13,6 +13,8 @@ from types import MappingProxyType
 
 import attrs
 
+from placelang.frozen import Frozen
+
 
 class Severity(Enum):
     ERROR = "error"
@@ -32,8 +34,8 @@ class Verdict(Enum):
     INVALID = "invalid"  # the text has no meaning: syntax, names, numbers
 
 
-@attrs.frozen
-class Code:
+@attrs.frozen(eq=False, repr=False)
+class Code(Frozen):
     """One kind of message. `verdict` is what it usually causes; a diagnostic may say otherwise."""
 
     code: str

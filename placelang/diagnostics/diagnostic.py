@@ -8,6 +8,7 @@ from __future__ import annotations
 import attrs
 
 from placelang.diagnostics.codes import CODES, Severity, Verdict
+from placelang.frozen import Frozen
 from placelang.source import Span
 
 __all__ = ["Diagnostic", "Edit", "Fix", "Label", "Severity", "Verdict"]
@@ -21,16 +22,16 @@ class Label:
     text: str = ""
 
 
-@attrs.frozen
-class Edit:
+@attrs.frozen(eq=False, repr=False)
+class Edit(Frozen):
     """Replace `span` by `text`."""
 
     span: Span
     text: str
 
 
-@attrs.frozen
-class Fix:
+@attrs.frozen(eq=False, repr=False)
+class Fix(Frozen):
     """A change that helps. `checked` says that the edited text was checked again and found sound."""
 
     title: str  # what to write, e.g. "`grads: all_reduce(dp * tp)`"
@@ -39,8 +40,8 @@ class Fix:
     checked: bool = False
 
 
-@attrs.frozen
-class Diagnostic:
+@attrs.frozen(eq=False, repr=False)
+class Diagnostic(Frozen):
     """One message. `code` is a key of `codes.CODES`, which gives the severity and verdict unless they are said."""
 
     code: str

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
+
 from placelang.diagnostics.diagnostic import Diagnostic, Label
-from placelang.source import Span
+from placelang.source import Source, Span
 
 
 def fault(code: str, message: str, span: Span | None, label: str = "", **rest: Any) -> Diagnostic:
@@ -52,5 +54,28 @@ class Problems:
     def any_error(self) -> bool:
         return any(d.is_error for d in self._found)
 
+    def sorted(self, source: Source) -> tuple[Diagnostic, ...]:
+        """What was found, in the order of `source`; what stands elsewhere comes first, what stands nowhere last.
+        What is said of several places in the same words is said once."""
+        grouped: dict[Diagnostic, list[Diagnostic]] = {}
+        for d in sorted(self._found, key=lambda d: _order(d, source)):
+            grouped.setdefault(attrs.evolve(d, primary=None, causes=()), []).append(d)
+        return tuple(_also(*same) for same in grouped.values())
+
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self._found)
+
+
+def _order(d: Diagnostic, source: Source) -> tuple[int, int]:
+    if d.primary is None:
+        return 2, 0
+    return (1, d.primary.span.start) if d.primary.span.source == source else (0, 0)
+
+
+def _also(first: Diagnostic, *others: Diagnostic) -> Diagnostic:
+    """The first of several that say the same, with the lines where the others stand."""
+    places = [d.primary.span for d in others if d.primary]
+    lines = dict.fromkeys(str(span.source.line_col(span.start)[0]) for span in places)
+    if not lines:
+        return first
+    return attrs.evolve(first, notes=(*first.notes, f"the same on line{'s' * (len(lines) > 1)} {', '.join(lines)}"))

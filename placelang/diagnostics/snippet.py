@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Source
 
 _TAB = 4
@@ -19,8 +20,8 @@ _LEAST = 24  # cells of source text, however narrow the terminal
 Paint = Callable[[str, str], str]  # a style ("gutter", "primary", "cause") and a text -> the text, painted
 
 
-@attrs.frozen
-class Mark:
+@attrs.frozen(eq=False, repr=False)
+class Mark(Frozen):
     """The characters [start, end) of a source to underline, and what to say of them."""
 
     start: int
@@ -96,8 +97,8 @@ def _with_context(source: Source, by_line: dict[int, list[Mark]]) -> list[int]:
     return sorted(numbers)
 
 
-@attrs.frozen
-class _View:
+@attrs.frozen(eq=False, repr=False)
+class _View(Frozen):
     """One line as shown: its cells, perhaps clipped, and its marks as (from, to) in cells."""
 
     text: str

@@ -12,11 +12,12 @@ from typing import Final
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Span
 
 
-@attrs.frozen
-class HardwareError:
+@attrs.frozen(eq=False, repr=False)
+class HardwareError(Frozen):
     """Why there is no such machine. A value, never raised: rooms to the right make a diagnostic of it."""
 
     message: str
@@ -29,8 +30,8 @@ DTYPES: Final = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "nvfp4", 
 """Formats that a peak is known for. `fp32` is the vector unit's; `tf32` the matrix unit's on fp32 operands."""
 
 
-@attrs.frozen
-class Link:
+@attrs.frozen(eq=False, repr=False)
+class Link(Frozen):
     """What joins the devices of a node, or a device and its host.
 
     A switched link (NVLink) gives its whole bandwidth to any peer, and `peer` is None. A direct one gives `peer` to
@@ -44,8 +45,8 @@ class Link:
     latency: Fraction | None = None  # seconds
 
 
-@attrs.frozen
-class Network:
+@attrs.frozen(eq=False, repr=False)
+class Network(Frozen):
     """What joins nodes."""
 
     kind: str  # "infiniband", "roce", "efa", "ethernet", "omni_path", or "network"
@@ -54,8 +55,8 @@ class Network:
     latency: Fraction | None = None  # seconds
 
 
-@attrs.frozen
-class Host:
+@attrs.frozen(eq=False, repr=False)
+class Host(Frozen):
     """The CPU side of one node."""
 
     memory: Fraction | None = None  # bytes
@@ -65,8 +66,8 @@ class Host:
     disk_write: Fraction | None = None
 
 
-@attrs.frozen
-class Device:
+@attrs.frozen(eq=False, repr=False)
+class Device(Frozen):
     """One accelerator, as a framework counts them: a TPU chip, both dies of an MI250X."""
 
     name: str
@@ -83,8 +84,8 @@ class Device:
         return dict(self.peaks).get(dtype)
 
 
-@attrs.frozen
-class Node:
+@attrs.frozen(eq=False, repr=False)
+class Node(Frozen):
     """Equal devices that one link joins, and what they share. A rack that NVLink joins is one node."""
 
     devices: int
@@ -111,8 +112,8 @@ class Node:
         return self.device.host_link.bandwidth
 
 
-@attrs.frozen
-class Hardware:
+@attrs.frozen(eq=False, repr=False)
+class Hardware(Frozen):
     """Equal nodes: what a `hardware` line says."""
 
     node: Node

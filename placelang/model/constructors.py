@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from placelang.model import decoder, encoders
+from placelang.model import decoder, encoders, lora
 from placelang.model.facts import Arg, Refused, hint
 from placelang.model.model import Model, ModelError
 
 Constructor = Callable[[str, str, Mapping[str, object], str], Model]
 
 CONSTRUCTORS: Final[Mapping[str, tuple[Constructor, Mapping[str, Arg]]]] = {
-    "transformer": (decoder.transformer, decoder.ARGS),
-    "encoder": (encoders.encoder, encoders.ENCODER),
-    "encoder_decoder": (encoders.encoder_decoder, encoders.ENCODER_DECODER),
-    "vision": (encoders.vision, encoders.VISION),
+    "transformer": (decoder.transformer, {**decoder.ARGS, **lora.ARGS}),
+    "encoder": (encoders.encoder, {**encoders.ENCODER, **lora.ARGS}),
+    "encoder_decoder": (encoders.encoder_decoder, {**encoders.ENCODER_DECODER, **lora.ARGS}),
+    "vision": (encoders.vision, {**encoders.VISION, **lora.ARGS}),
 }
 """Each constructor with the arguments it knows, for help and completion."""
 
@@ -26,11 +26,16 @@ CONSTRUCTORS: Final[Mapping[str, tuple[Constructor, Mapping[str, Arg]]]] = {
 def build(
     constructor: str, facts: Mapping[str, object], *, name: str = "model", family: str = "", source: str = ""
 ) -> Model | ModelError:
-    """The model that `constructor(**facts)` says. Facts are ints, bools, words as str, and `Learned(n)`."""
+    """The model that `constructor(**facts)` says.
+
+    Facts are ints, Fractions, bools, words as str, tuples of words, `Learned(n)` and `Lora(...)`.
+    """
     found = CONSTRUCTORS.get(constructor)
     if found is None:
         return ModelError(f"no model constructor is named `{constructor}`", hint(constructor, CONSTRUCTORS))
     try:
-        return found[0](name, family or constructor, facts, source)
+        own = {argument: value for argument, value in facts.items() if argument not in lora.ARGS}
+        model = found[0](name, family or constructor, own, source)
+        return lora.adapted(model, facts["lora"]) if "lora" in facts else model
     except Refused as refused:
         return refused.error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from placelang.model.facts import Arg, Facts, Learned, Refused, divides, flag, read, size, word
+from placelang.model.facts import Arg, Facts, Learned, Refused, divides, flag, ratio, read, size, word
 from placelang.model.layers import (
     Attention,
     Experts,
@@ -23,7 +23,7 @@ from placelang.model.layers import (
     norm,
     weight,
 )
-from placelang.model.model import Model, Stack
+from placelang.model.model import Model, Routing, Stack
 
 ARGS: Final[Mapping[str, Arg]] = {
     "layers": size("number of blocks", required=True),
@@ -58,7 +58,11 @@ ARGS: Final[Mapping[str, Arg]] = {
     "shared_gate": flag("a gate on the shared experts", False),
     "router_bias": flag("bias of the router", False),
     "expert_bias": flag("bias of each expert's matrices", False),
+    "capacity": ratio("an expert takes at most capacity * top_k / experts of a group's tokens, and drops the rest"),
+    "balance": ratio("weight of a load-balance loss; none when left out"),
+    "group": Arg("group", "axes whose ranks route on their own, or `global`: what `capacity` and `balance` count over"),
     "dense_layers": size("first blocks that have a dense MLP in place of experts", 0, least=0),
+    "window": size("tokens before its own that a token sees; all when left out"),
     "attention": word("multi-head (grouped by kv_heads) or latent", "mha", "mla"),
     "q_lora_rank": size("mla: width of compressed queries; 0: not compressed", least=0),
     "kv_lora_rank": size("mla: width of compressed keys and values"),
@@ -68,7 +72,7 @@ ARGS: Final[Mapping[str, Arg]] = {
 }
 
 _MLA: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_MOE: Final = ("top_k", "moe_ffn", "shared_ffn")
+_MOE: Final = ("top_k", "moe_ffn", "shared_ffn", "capacity", "balance", "group")
 
 
 def transformer(name: str, family: str, given: Mapping[str, object], source: str) -> Model:
@@ -116,7 +120,16 @@ def transformer(name: str, family: str, given: Mapping[str, object], source: str
             ("block", "parallel" if f.flag("parallel_block") else "sequential"),
         ),
         source=source,
+        routing=Routing(f.ratio("capacity"), f.ratio("balance"), _group(f)),
     )
+
+
+def _group(f: Facts) -> tuple[str, ...] | None:
+    """What `group` says. Raises Refused where nothing is counted over a group."""
+    group = f.values["group"]
+    if isinstance(group, tuple) and not (f.given("capacity") or f.given("balance")):
+        raise Refused("`group` says nothing without `capacity` or `balance`", "add `capacity = 1.25`", "group")
+    return group if isinstance(group, tuple) else None
 
 
 def _sizes(f: Facts) -> dict[str, int]:
@@ -149,6 +162,7 @@ def _sizes(f: Facts) -> dict[str, int]:
         "vocab": f.size("vocab"),
         "max_seq_len": f.size("max_seq_len", length),
         "positions": length,
+        "window": f.size("window"),
         "experts": count,
         "top_k": f.size("top_k"),
         "moe_ffn": moe_ffn,

@@ -7,6 +7,7 @@ A constructor lists its arguments as `Arg`s; `read` turns what a text gave into 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Final
 
 import attrs
@@ -24,6 +25,14 @@ class Learned:
     length: int
 
 
+@attrs.frozen
+class Lora:
+    """`lora(rank = 16, on = [attn, mlp])`, as a text gives it: nothing of it is checked yet."""
+
+    rank: object
+    on: tuple[object, ...] | None = None  # None: every linear layer of the blocks
+
+
 class Refused(Exception):
     """Carries a ModelError from where a fault is found to `constructors.build`; it never leaves this room."""
 
@@ -34,7 +43,8 @@ class Refused(Exception):
 
 @attrs.frozen
 class Arg:
-    """One argument of a constructor. `kind`: "size" (an integer), "flag", "positions", or the words it may be."""
+    """One argument of a constructor. `kind`: "size" (an integer), "ratio" (a positive number), "flag", "positions",
+    "group" (axes, or `global`), or the words it may be."""
 
     kind: str | tuple[str, ...]
     doc: str
@@ -49,6 +59,10 @@ def size(doc: str, default: int | None = None, *, required: bool = False, least:
 
 def flag(doc: str, default: bool | None = None) -> Arg:
     return Arg("flag", doc, default)
+
+
+def ratio(doc: str) -> Arg:
+    return Arg("ratio", doc)
 
 
 def word(doc: str, *options: str) -> Arg:
@@ -73,6 +87,10 @@ class Facts:
     def size(self, name: str, default: int = 0) -> int:
         value = self.values[name]
         return value if isinstance(value, int) else default
+
+    def ratio(self, name: str) -> Fraction | None:
+        value = self.values[name]
+        return value if isinstance(value, Fraction) else None
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.values[name]
@@ -111,9 +129,29 @@ def _value(name: str, arg: Arg, value: object) -> object:
         raise Refused(
             f"`{name}` is {_show(value)}, not a kind of positions", "`rope`, `alibi`, `none` or `learned(1024)`", name
         )
+    if arg.kind == "ratio":
+        if isinstance(value, int | Fraction) and not isinstance(value, bool) and 0 < value <= LARGEST:
+            return Fraction(value)
+        raise Refused(f"`{name}` is {_show(value)}, not a positive number", f"`{name} = 1.25`", name)
+    if arg.kind == "group":
+        return _group(name, value)
     if isinstance(value, str) and value in arg.kind:
         return value
     raise Refused(f"`{name}` is {_show(value)}, which is no choice for it", hint(value, arg.kind), name)
+
+
+def _group(name: str, value: object) -> tuple[str, ...]:
+    """The axes of a group as names, which only the text's mesh knows; none for `global`."""
+    if value == "global":
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, tuple) and value and all(isinstance(v, str) for v in value):
+        if len(set(value)) < len(value):
+            raise Refused(f"`{name}` names an axis twice", argument=name)
+        return value
+    examples = f"`{name} = dp`, `{name} = dp * ep` or `{name} = global`"
+    raise Refused(f"`{name}` is {_show(value)}, not an axis", examples, name)
 
 
 def _integer(name: str, value: object, least: int) -> int:

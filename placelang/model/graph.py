@@ -1,8 +1,8 @@
 """The inside of a layer as a small graph of operations over named dims: what tensor and sequence axes may split.
 
-One letter a dim, as in an einsum: b samples, s positions, t positions that attention looks at, h hidden, a heads, d the
-inside of a head, f the width of an MLP, v vocabulary, p rows of a position table. From the letters alone follows where a
-split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names. A layer whose inside
+One letter a dim, as in an einsum: b samples, s positions, t positions that attention looks at, h hidden, a heads, d
+the inside of a head, f the width of an MLP, v vocabulary, p rows of a position table. From the letters alone follows
+where a split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names. A layer whose inside
 is not known is one opaque operation. Not for: what operations compute (`simulate`), or what they keep (`Saved`).
 """
 
@@ -12,14 +12,15 @@ from collections.abc import Iterator
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Model, Stack, Tensor
 
 INPUT = ""
 """The name of a layer's input among its operations."""
 
 
-@attrs.frozen
-class Operation:
+@attrs.frozen(eq=False, repr=False)
+class Operation(Frozen):
     """`out = kind(ins, tensors)`. `letters` has one word an operand, activations first, then tensors.
 
     kinds: "linear" (a product summed over letters that the output lacks), "bias", "add", "mul" (elementwise product
@@ -50,11 +51,10 @@ def opens(model: Model) -> bool:
 
 def operations(model: Model, stack: Stack) -> tuple[Operation, ...]:
     """The operations of one layer in order; the last one is what the layer returns."""
-    if model.trait("constructor") != "transformer" or any(t.role.startswith(("experts", "router")) for t in stack.tensors):
-        return (opaque(stack),)
-    if model.trait("attention") == "mla" or model.trait("block") == "parallel":
-        return (opaque(stack),)
-    if any(t.name.endswith(".sinks") for t in stack.tensors):
+    known = model.trait("constructor") == "transformer" and model.trait("attention") != "mla"
+    strange = any(t.role.startswith(("experts", "router")) or t.name.endswith(".sinks") for t in stack.tensors)
+    adapted = any(t.frozen for t in stack.tensors)
+    if not known or model.trait("block") == "parallel" or strange or adapted:
         return (opaque(stack),)
     return tuple(_Wiring(stack).all())
 
@@ -85,7 +85,14 @@ class _Wiring:
     def _norm(self, name: str, into: str, letters: str = "bsh", over: str = "h") -> Iterator[Operation]:
         tensors = tuple(self.tensors[f"{name}.{k}"] for k in ("weight", "bias") if f"{name}.{k}" in self.tensors)
         yield Operation(
-            name, "norm", (into,), tensors, (letters, *(over for _ in tensors)), letters, over if over in letters else "", role="norm"
+            name,
+            "norm",
+            (into,),
+            tensors,
+            (letters, *(over for _ in tensors)),
+            letters,
+            over if over in letters else "",
+            role="norm",
         )
 
     def _linear(self, name: str, into: str, letters: str) -> Iterator[Operation]:

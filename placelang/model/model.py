@@ -13,9 +13,11 @@ from math import prod
 
 import attrs
 
+from placelang.frozen import Frozen
 
-@attrs.frozen
-class ModelError:
+
+@attrs.frozen(eq=False, repr=False)
+class ModelError(Frozen):
     """Why there is no such model. A value, never raised: rooms to the right make a diagnostic of it."""
 
     message: str
@@ -23,8 +25,8 @@ class ModelError:
     argument: str = ""  # the argument at fault, so that the message can point at it
 
 
-@attrs.frozen
-class Tensor:
+@attrs.frozen(eq=False, repr=False)
+class Tensor(Frozen):
     """One parameter, dim 0 first, in torch's layout: the weight of a Linear is (out, in)."""
 
     name: str  # relative to its layer ("attn.wq.weight"); in a stack that is not indexed, the full name
@@ -33,6 +35,7 @@ class Tensor:
     role: str  # what selectors call it: "attn.q", "mlp.up", ..., "other" where no parallel rule is known
     kind: str = "weight"  # or "bias"
     tied: str | None = None  # full name of the tensor whose storage this one shares; counted there
+    frozen: bool = False  # the model says that no optimizer updates it: what adapters stand beside
 
     @property
     def elements(self) -> int:
@@ -57,8 +60,8 @@ ROLES = (
 """Every role that a tensor may have. `attn.qkv` here is one fused matrix; as a selector it also takes q and kv."""
 
 
-@attrs.frozen
-class Saved:
+@attrs.frozen(eq=False, repr=False)
+class Saved(Frozen):
     """One activation that backward needs, of one layer and one microbatch.
 
     Its size is the product of the sizes that `dims` names (`batch`, `seq`, or a key of `Model.sizes`; a name may come
@@ -74,8 +77,8 @@ class Saved:
     part: str = ""  # what made it: "attn", "attn.core" (the part that selective recompute replays), "mlp", "norm", ...
 
 
-@attrs.frozen
-class Stack:
+@attrs.frozen(eq=False, repr=False)
+class Stack(Frozen):
     """A run of `count` equal layers, or a single module (`indexed` is False, `count` 1).
 
     Two stacks may share a name and follow each other in its numbering: DeepSeek's dense layers 0 to 2 and its MoE
@@ -112,8 +115,28 @@ class Stack:
         return tuple(s for s in self.saved if set(s.when) <= set(conditions))
 
 
-@attrs.frozen
-class Model:
+@attrs.frozen(eq=False, repr=False)
+class Routing(Frozen):
+    """What of a mixture of experts depends on other tokens than its own, so on how many meet in one place.
+
+    `capacity`: an expert takes at most capacity * top_k / experts of a group's tokens and drops the rest (GShard, arXiv
+    2006.16668, section 2.2); None: every token finds its experts. `balance`: the weight of a load-balance loss, a
+    product of two means over a group's tokens (Switch Transformer, arXiv 2101.03961, equation 4); None: no such loss.
+    """
+
+    capacity: Fraction | None = None
+    balance: Fraction | None = None
+    group: tuple[str, ...] | None = None  # axes: the ranks that differ on them are groups of their own; (): all tokens
+    # are one group; None: the text does not say
+
+    @property
+    def tokenwise(self) -> bool:
+        """Whether a token's output depends on no other token's routing."""
+        return self.capacity is None and self.balance is None
+
+
+@attrs.frozen(eq=False, repr=False)
+class Model(Frozen):
     """Stacks in order of execution, and the named sizes and traits that they were built from."""
 
     name: str
@@ -122,11 +145,17 @@ class Model:
     sizes: tuple[tuple[str, int], ...] = ()  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_seq_len, ...
     traits: tuple[tuple[str, str], ...] = ()  # mlp, norm, positions, ...: choices that are not numbers
     source: str = ""  # where the shape comes from
+    routing: Routing = Routing()
 
     @property
     def params(self) -> int:
         """Elements that a trainer allocates: tied tensors once."""
         return sum(s.count * s.elements for s in self.stacks)
+
+    @property
+    def params_trainable(self) -> int:
+        """Elements that an optimizer updates, as far as the model says."""
+        return sum(s.count * t.elements for s in self.stacks for t in s.tensors if t.tied is None and not t.frozen)
 
     @property
     def params_active(self) -> int:

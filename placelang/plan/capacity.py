@@ -36,6 +36,12 @@ def divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
+def _degrees(plan: Plan, axes: tuple[str, ...], count: int, near: int) -> str:
+    """Sizes of the axes that divide a count, and the devices of the hardware where it is named; nearest ones."""
+    fit = [d for d in divisors(count) if plan.hardware is None or plan.hardware.devices % d == 0]
+    return f"{' * '.join(axes)} in {{{_listed(fit, near)}}}"
+
+
 def _listed(numbers: list[int], near: int) -> str:
     """At most eight of the numbers, those nearest to `near`."""
     nearest = sorted(sorted(numbers, key=lambda d: abs(d - near))[:8])
@@ -99,38 +105,50 @@ def _schedule(plan: Plan) -> Iterator[Diagnostic]:
             f"`{schedule.name}` over {stages} stages needs at least {needed} microbatches, got {count}",
             schedule.span,
             cause=_microbatch_arithmetic(plan),
-            help=f"`microbatches = {needed}`; `schedule: gpipe` takes any number",
+            help=f"{_more(plan, needed)}; {_plain_1f1b(stages, count)}",
         )
 
 
 def _least(schedule: str, stages: int) -> int:
     """The fewest microbatches that a schedule takes."""
-    rounds = {"gpipe": 1, "zb_h2": 2 * stages - 1, "dualpipev": 2 * stages}
+    rounds = {"gpipe": 1, "1f1b": 1, "zb_h2": 2 * stages - 1, "dualpipev": 2 * stages}
     return rounds.get(schedule, stages)
 
 
+def _sample_axes(plan: Plan) -> tuple[str, ...]:
+    """The axes whose ranks read other samples."""
+    steps = plan.journey(State.ACTIVATIONS)
+    return tuple(a for s in steps if isinstance(s, Shard) and s.dim == "batch" for a in s.axes)
+
+
 def _microbatch_arithmetic(plan: Plan) -> str:
+    t, axes = plan.train, _sample_axes(plan)
+    if t.global_batch is None or t.micro_batch is None:
+        return ""
+    divisor = " * ".join(("micro_batch", *axes))
+    numbers = " * ".join(str(n) for n in (t.micro_batch, *(plan.mesh[a].size for a in axes)))
+    return f"microbatches = global_batch / ({divisor}) = {t.global_batch} / ({numbers})"
+
+
+def _more(plan: Plan, count: int) -> str:
+    """How to write that many microbatches, in the words that the text uses."""
     t = plan.train
-    if t.micro_batch is None:
-        return f"microbatches = {t.microbatches}"
-    ranks = plan.mesh.size(plan.mesh.of_role(Role.DATA, Role.EXPERT)) or 1
-    whole = t.micro_batch * ranks * t.microbatches
-    return f"microbatches = global_batch / (micro_batch * data ranks) = {whole} / ({t.micro_batch} * {ranks})"
+    if t.global_batch is None or t.micro_batch is None:
+        return f"`microbatches = {count}`"
+    ranks = plan.mesh.size(_sample_axes(plan)) or 1
+    return f"`global_batch = {t.micro_batch * ranks * count}` ({count} microbatches)"
+
+
+def _plain_1f1b(stages: int, count: int) -> str:
+    bubble, whole = stages - 1, count + stages - 1
+    g = gcd(bubble, whole)
+    return f"`schedule: 1f1b` accepts {count}, with a bubble of {bubble // g}/{whole // g} of the step"
 
 
 def _rounds(plan: Plan, stages: int, count: int) -> str:
-    upper = -(-count // stages) * stages
-    t = plan.train
-    ranks = plan.mesh.size(plan.mesh.of_role(Role.DATA, Role.EXPERT)) or 1
-    if t.micro_batch is not None:
-        more = f"`global_batch = {t.micro_batch * ranks * upper}` ({upper} microbatches)"
-    else:
-        more = f"`microbatches = {upper}`"
-    if count < stages:
-        return f"{more}; `schedule: gpipe` takes any number"
-    bubble, whole = stages - 1, count + stages - 1
-    g = gcd(bubble, whole)
-    return f"{more}; `schedule: 1f1b` accepts {count}, with a bubble of {bubble // g}/{whole // g} of the step"
+    lower, upper = count // stages * stages, -(-count // stages) * stages
+    more = " or ".join(_more(plan, n) for n in (lower, upper) if n)
+    return f"{more}; {_plain_1f1b(stages, count)}"
 
 
 def _layer_span(plan: Plan) -> Span | None:
@@ -148,38 +166,47 @@ def _stages(plan: Plan) -> Iterator[Diagnostic]:
         return
     chunks = plan.schedule.chunks if plan.schedule else 1
     parts = stages * chunks
-    if isinstance(step.split, tuple):
-        if len(step.split) != parts:
-            yield fault(
-                "E424", f"`split` names {len(step.split)} parts, {_parts(stages, chunks)} are {parts}", step.span
-            )
-        elif sum(step.split) != layers:
-            yield fault(
-                "E424", f"`split` covers {sum(step.split)} layers, {plan.model.name} has {layers}", step.span,
-                cause=f"{' + '.join(map(str, step.split))} = {sum(step.split)}",
-            )  # fmt: skip
-        return
     less = step.split.first_less + step.split.last_less if isinstance(step.split, Balanced) else 0
-    if parts > layers + less:
-        yield fault(
-            "E421",
-            f"{layers} layers are fewer than {_parts(stages, chunks)}",
-            step.span,
-            help=f"at most {layers} parts",
-        )
+    axes, even = " * ".join(step.axes), _even(layers, parts)
+    if isinstance(step.split, tuple):
+        written, total = len(step.split), sum(step.split)
+        if written != parts:
+            said = f"`split` names {written} part{'s' * (written != 1)}, {_parts(stages, chunks)} need {parts}"
+            yield fault("E424", said, step.span, help=even)
+        elif total != layers:
+            terms = f"{' + '.join(map(str, step.split))} = {total}"
+            said = f"`split` covers {total} layers, {plan.model.name} has {layers}"
+            yield fault("E424", said, step.span, cause=terms, help=even)
+    elif parts > layers + less:
+        fit = _stage_counts(layers + less, chunks)
+        help_ = f"{axes} in {{{_listed(fit, stages)}}}" if fit else ""
+        yield fault("E421", f"{layers} layers are fewer than {_parts(stages, chunks)}", step.span, help=help_)
     elif (layers + less) % parts:
-        fit = [d for d in divisors(layers + less) if d % chunks == 0]
-        lower, upper = layers // parts, -(-layers // parts)
-        sizes = [upper] * (layers - lower * parts) + [lower] * (parts - (layers - lower * parts))
-        uneven = f"; or `split = [{', '.join(map(str, sizes))}]`" if parts <= 16 else ""
+        helps = [f"{axes} in {{{_listed(fit, stages)}}}" if (fit := _stage_counts(layers + less, chunks)) else ""]
+        if plan.schedule is not None and plan.schedule.name == "interleaved_1f1b":
+            counts = [c for c in divisors(layers + less) if c > 1 and (layers + less) % (stages * c) == 0]
+            helps.append(f"chunks in {{{_listed(counts, chunks)}}}" if counts else "")
+        helps.append(even)
         yield fault(
             "E421",
-            f"{layers} layers do not divide over {_parts(stages, chunks)}",
+            f"{layers} layers{f' and {less} left out' if less else ''} do not divide over {_parts(stages, chunks)}",
             step.span,
-            cause=f"{layers}{f' + {less} left out' if less else ''} = {(layers + less) // parts} * {parts}"
+            cause=f"{layers}{f' + {less}' if less else ''} = {(layers + less) // parts} * {parts}"
             f" + {(layers + less) % parts}",
-            help=f"{' * '.join(step.axes)} in {{{_listed([d // chunks for d in fit], stages)}}}{uneven}",
+            help="; or ".join(h for h in helps if h),
         )
+
+
+def _stage_counts(layers: int, chunks: int) -> list[int]:
+    return [d // chunks for d in divisors(layers) if d % chunks == 0]
+
+
+def _even(layers: int, parts: int) -> str:
+    """The layers dealt out as evenly as they can be, where that is short enough to write."""
+    lower, more = divmod(layers, parts)
+    if not lower or parts > 16:
+        return ""
+    return f"`split = [{', '.join(str(lower + (i < more)) for i in range(parts))}]`"
 
 
 def _parts(stages: int, chunks: int) -> str:
@@ -200,11 +227,18 @@ def _shards(plan: Plan, state: State, *roles: Role) -> Iterator[tuple[Placed, Sh
                         yield placed, s, axes
 
 
-def _selected_roles(placed: Placed, model: Model, frozen: tuple[str, ...]) -> frozenset[str]:
-    names = frozenset[str]().union(
-        *(selectors.matches(s, model, frozen) for s in placed.selections if s.kind in ("glob", "role"))
+def _roles(plan: Plan, placed: Placed, model: Model) -> frozenset[str]:
+    """The roles of the tensors that a placement is about, less those that a later `override` places otherwise."""
+    later = plan.placed[plan.placed.index(placed) + 1 :]
+    names = _selected(placed, model, plan.train.frozen).difference(
+        *(_selected(p, model, plan.train.frozen) for p in later if p.override and p.state is placed.state)
     )
     return frozenset(t.role for stack in model.stacks for t in stack.tensors if stack.fqn(t) in names)
+
+
+def _selected(placed: Placed, model: Model, frozen: tuple[str, ...]) -> frozenset[str]:
+    by_name = (s for s in placed.selections if s.kind in ("glob", "role"))
+    return frozenset[str]().union(*(selectors.matches(s, model, frozen) for s in by_name))
 
 
 def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
@@ -212,7 +246,7 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     said: set[str] = set()
     for placed, step, axes in _shards(plan, State.PARAMS, Role.TENSOR):
         ranks = plan.mesh.size(axes)
-        roles = _selected_roles(placed, model, plan.train.frozen)
+        roles = _roles(plan, placed, model)
         if ranks is None or not any(r.startswith("attn") for r in roles):
             continue
         name = " * ".join(axes)
@@ -222,23 +256,25 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
                 "E420",
                 f"heads = {heads} does not divide over {name} = {ranks}",
                 step.span,
-                help=f"{name} in {{{_listed(divisors(heads), ranks)}}}",
+                help=_degrees(plan, axes, heads, ranks),
             )
         kv = roles & {"attn.kv", "attn.qkv"}
         if kv and kv_heads and kv_heads != heads and name not in said and (ranks % kv_heads and kv_heads % ranks):
             said.add(name)
             yield fault(
                 "E423", f"kv_heads = {kv_heads} does not divide over {name} = {ranks}", step.span,
-                help=f"{name} in {{{_listed(divisors(kv_heads), ranks)}}}",
+                help=_degrees(plan, axes, kv_heads, ranks),
             )  # fmt: skip
         elif kv and kv_heads and kv_heads < ranks and name not in said and ranks % kv_heads == 0:
             said.add(name)
-            view = f"mesh kv (kv_tp: tensor = {kv_heads}, kv_copy: tensor = {ranks // kv_heads}) over ({name})"
+            view = (
+                f"mesh kv (kv_tp: tensor = {kv_heads}, kv_copy: tensor = {ranks // kv_heads}) over ({', '.join(axes)})"
+            )
             yield fault(
                 "E423",
                 f"{kv_heads} key-value heads are fewer than {name} = {ranks}",
                 step.span,
-                help=f"`{view}`, then `params[attn.kv]: colwise(kv_tp)`",
+                help=f"`{view}`, then `params[attn.q]: colwise({name}) ; params[attn.kv]: colwise(kv_tp)`",
             )
     for placed in plan.placed:
         for s in placed.journey:
@@ -246,7 +282,7 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
                 ranks = plan.mesh.size(s.axes)
                 if ranks and heads and heads % ranks:
                     name = " * ".join(s.axes)
-                    help_ = f"{name} in {{{_listed(divisors(heads), ranks)}}}; `ring({name})` takes any"
+                    help_ = f"{_degrees(plan, s.axes, heads, ranks)}; `ring({name})` takes any"
                     yield fault("E420", f"heads = {heads} does not divide over {name} = {ranks}", s.span, help=help_)
                 elif found := _cut_heads(plan, model, s):
                     yield found
@@ -275,7 +311,7 @@ def _experts(plan: Plan, model: Model) -> Iterator[Diagnostic]:
         ranks = plan.mesh.size(axes)
         if step.dim == "expert" and experts and ranks and experts % ranks:
             name = " * ".join(axes)
-            help_ = f"{name} in {{{_listed(divisors(experts), ranks)}}}"
+            help_ = _degrees(plan, axes, experts, ranks)
             yield fault("E422", f"experts = {experts} does not divide over {name} = {ranks}", step.span, help=help_)
 
 
@@ -286,9 +322,8 @@ def _sequence(plan: Plan) -> Iterator[Diagnostic]:
         if step.dim == "seq" and seq and ranks and seq % ranks:
             name = " * ".join(axes)
             upper = -(-seq // ranks) * ranks
-            yield fault(
-                "E422", f"seq = {seq} does not divide over {name} = {ranks}", step.span, help=f"`seq = {upper}`"
-            )
+            span = step.span or plan.train.span
+            yield fault("E422", f"seq = {seq} does not divide over {name} = {ranks}", span, help=f"`seq = {upper}`")
 
 
 def _smaller_shards(plan: Plan) -> Iterator[Diagnostic]:
@@ -298,7 +333,8 @@ def _smaller_shards(plan: Plan) -> Iterator[Diagnostic]:
             if not isinstance(s, Gather) or not isinstance(s.keep, SmallerShard):
                 continue
             if extra := set(s.keep.axes) - set(s.axes):
-                yield fault("E106", f"`keep = shard({min(extra)})` is no part of this gather", s.span)
+                said = f"`keep = shard({min(extra)})` is no part of this gather"
+                yield fault("E106", said, s.span, help=f"it gathers over {' * '.join(s.axes)}")
             ranks = plan.mesh.size(s.axes)
             if s.keep.ranks and ranks and ranks % s.keep.ranks:
                 fit = _listed(divisors(ranks), s.keep.ranks)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Refused, fault, refuse
 from placelang.model.model import Model
-from placelang.plan.meant import meant
+from placelang.plan.meant import listed, meant
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Train
 from placelang.plan.scope import Scope
@@ -74,7 +74,7 @@ COSTS = ("memory.peak", "memory.params", "memory.grads", "memory.optimizer", "me
 """Costs that an `assert` may use, beside `comm.bytes(axis)`; time is added by the time model."""
 
 _LATER = ("time.", "mfu", "memory.host")
-_OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
+OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
 
 
 def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> Lookup:
@@ -91,12 +91,12 @@ def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: C
         if claim.kind == "require" and (name in COSTS or name.startswith("comm.bytes(")):
             help_ = f"`assert {claim.condition.span.text}`"
             raise refuse("E101", f"`{name}` is a cost, which no `require` can know", span, help=help_)
-        if name in _OF_MODELS and "layers" not in known:
+        if name in OF_MODELS and "layers" not in known:
             message = f"`{name}` is a size of the model, and no line names one"
             raise refuse("E121", message, span, help="`model llama3_8b`, or `--model llama3_8b`")
         declared = (*scope.axes, *scope.lets, *scope.args)
         near = meant(name, (*known, *declared, *COSTS))
-        all_ = ", ".join(dict.fromkeys((*declared, *known, *(COSTS if claim.kind == "assert" else ()))))
+        all_ = listed((*declared, *known, *(COSTS if claim.kind == "assert" else ())))
         help_ = f"did you mean `{near}`?" if near else f"known here: {all_}"
         raise refuse("E101", f"no fact is called `{name}`", span, help=help_)
 

@@ -10,26 +10,32 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import Problems, refuse
+from placelang.frozen import Frozen
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
-from placelang.plan.meant import meant
-from placelang.plan.merge import join, replace
+from placelang.plan.meant import listed, meant
+from placelang.plan.merge import join, replace, shared
+from placelang.plan.mesh import WELL_KNOWN
 from placelang.plan.plan import Schedule, Selection
 from placelang.plan.scope import Scope, check_kind
 from placelang.plan.selectors import typed
-from placelang.plan.steps import Journey
-from placelang.plan.values import Value, evaluate
+from placelang.plan.steps import Journey, Step
+from placelang.plan.values import Value, Word, evaluate
 from placelang.plan.words import HEADS, STATES
 from placelang.source import Span
 from placelang.syntax import ast
+
+DEEPEST = 50  # strategies within strategies
+_LONGEST = 100  # steps of one journey
 
 Key = tuple[str, tuple[Selection, ...]]
 """A head, and the selections that a placement is about (none: all tensors)."""
 
 
-@attrs.frozen
-class Written:
+@attrs.frozen(eq=False, repr=False)
+class Written(Frozen):
     """A journey as written for a key. `override`: it may differ from other selections of the same tensors."""
 
     journey: Journey
@@ -37,8 +43,8 @@ class Written:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Composed:
+@attrs.frozen(eq=False, repr=False)
+class Composed(Frozen):
     """All that a text or strategy says, after application and overriding."""
 
     journeys: Mapping[Key, Written] = attrs.field(factory=dict)
@@ -65,19 +71,21 @@ def composed(
                 overrides.append(placement)
             elif placement.head.text == "schedule":
                 if schedule is not None:
-                    raise refuse("E108", "a second word on `schedule`", placement.span)
+                    raise _second("schedule", placement, schedule.span)
                 _plain_head(placement, selectors)
                 schedule = type_schedule(placement.journey, scope)
             else:
                 key, written = _written(placement, selectors, scope)
-                if key in own:
-                    raise _second(key, placement)
-                own[key] = written
+                if key in own and not written.override:
+                    raise _second(f"{key[0]}{_where(key)}", placement, own[key].span)
+                own[key] = _over(own, key, written, scope)
     for statement in statements:
         with problems.catching():
             match statement:
                 case ast.Apply() if applied is not None:
-                    raise refuse("E119", "a second `apply`", statement.span, help="`*` joins strategies in one `apply`")
+                    first = (Label(applied.span, "the first"),)
+                    joined = f"`apply {applied.value.span.text} * {statement.value.span.text}` joins both"
+                    raise refuse("E119", "a second `apply`", statement.span, causes=first, help=joined)
                 case ast.Apply() if not open_:
                     applied = statement
                 case ast.Claim():
@@ -91,7 +99,12 @@ def composed(
     result = Composed(own, schedule, tuple(claims))
     if applied is not None:
         with problems.catching():
-            result = product(expand(applied.value, scope, problems), result)
+            base = expand(applied.value, scope, problems)
+            over = {key for key, w in own.items() if w.override and key in base.journeys}
+            said = {key: _over(base.journeys, key, own[key], scope) for key in over}
+            rest = {key: w for key, w in own.items() if key not in over}
+            base = attrs.evolve(base, journeys={**base.journeys, **said})
+            result = product(base, attrs.evolve(result, journeys=rest), None)
     for placement in overrides:
         with problems.catching():
             result = override(result, placement, scope)
@@ -142,13 +155,16 @@ def _plain_head(placement: ast.Placement, selectors: tuple[ast.Selector, ...]) -
         raise refuse("E105", f"`{placement.head.text}` takes no selector", placement.head.span)
 
 
-def _second(key: Key, placement: ast.Placement) -> Exception:
-    head, selections = key
-    where = f"[{', '.join(map(str, selections))}]" if selections else ""
+def _where(key: Key) -> str:
+    return f"[{', '.join(map(str, key[1]))}]" if key[1] else ""
+
+
+def _second(what: str, placement: ast.Placement, first: Span | None) -> Exception:
     return refuse(
         "E108",
-        f"a second word on `{head}{where}`",
+        f"a second word on `{what}`",
         placement.span,
+        causes=(Label(first, "the first"),) if first else (),
         help=f"`override {placement.span.text}` replaces what it names",
     )
 
@@ -161,7 +177,7 @@ def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, .
         case ast.Call(func=func, args=args):
             return _call(func, args, scope, problems, open_)
         case ast.Binary(op="*", left=left, right=right):
-            return product(expand(left, scope, problems, open_), expand(right, scope, problems, open_))
+            return product(expand(left, scope, problems, open_), expand(right, scope, problems, open_), expr.span)
         case ast.Group(inner=inner):
             return expand(inner, scope, problems, open_)
         case ast.With(base=base, body=body):
@@ -190,18 +206,26 @@ def _call(
             "E101",
             f"no strategy is called `{name.text}`",
             name.span,
-            help=f"did you mean `{near}`?" if near else f"known: {', '.join(known)}",
+            help=f"did you mean `{near}`?" if near else f"known: {listed(known)}",
         )
     if name.text in open_:
         chain = " -> ".join((*open_, name.text))
         raise refuse("E115", f"strategy `{name.text}` is defined by itself", name.span, cause=chain)
+    if len(open_) >= DEEPEST:
+        raise refuse("E115", f"`{name.text}` is too many strategies away from a body", name.span)
     found, home = resolved
-    inner = home.child(_bind(found, args, name.span, scope, home))
-    inside = (*open_, name.text)
-    if found.body is not None:
-        return composed(found.body, inner, problems, inside)
-    assert found.value is not None
-    return expand(found.value, inner, problems, inside)
+    bound = _bind(found, args, name.span, scope, home)
+    key = (id(found), repr(bound))
+    if key not in home.expanded:
+        inner, inside = home.child(bound), (*open_, name.text)
+        assert found.body is not None or found.value is not None
+        home.expanded[key] = (
+            expand(found.value, inner, problems, inside)
+            if found.value is not None
+            else composed(found.body or (), inner, problems, inside)
+        )
+    result: Composed = home.expanded[key]
+    return result
 
 
 def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope, home: Scope) -> dict[str, Value]:
@@ -212,7 +236,9 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
     for arg in args:
         name = arg.name or next(free, None)
         if name is None:
-            raise refuse("E107", f"`{strategy.name.text}` takes {len(params)} arguments", arg.span)
+            takes = f"{len(params)} argument{'s' * (len(params) != 1)}" if params else "no argument"
+            known = f"parameters: {', '.join(params)}" if params else ""
+            raise refuse("E106", f"`{strategy.name.text}` takes {takes}, this is one too many", arg.span, help=known)
         if name not in params:
             near = meant(name, params)
             raise refuse(
@@ -225,28 +251,71 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
             raise refuse("E119", f"parameter `{name}` is given twice", arg.span)
         bound[name] = evaluate(arg.value, scope.lookup)
         if (declared := params[name].kind) is not None:
-            check_kind(attrs.evolve(declared, span=arg.value.span), bound[name], f"`{name}`")
+            check_kind(declared, bound[name], f"`{name}`", arg.value.span, scope)
     for name, param in params.items():
         if name not in bound:
             if param.default is None:
-                raise refuse("E107", f"`{strategy.name.text}` needs `{name}`", span)
+                usual = (*scope.axes, "dp")[0] if param.kind and param.kind.text == "axis" else "..."
+                help_ = f"`{strategy.name.text}({name} = {usual})`"
+                raise refuse("E107", f"`{strategy.name.text}` needs `{name}`", span, help=help_)
             bound[name] = evaluate(param.default, home.lookup)
+            if param.kind and param.kind.text == "axis" and isinstance(bound[name], Word):
+                raise _no_default(strategy.name.text, param, span, scope)
     return bound
 
 
-def product(a: Composed, b: Composed) -> Composed:
-    """Two strategies at once. Raises Refused when both place one state over one axis."""
+def _no_default(name: str, param: ast.Param, span: Span, scope: Scope) -> Exception:
+    """The axis that a strategy works over unless it is told otherwise is none of the mesh."""
+    assert param.default is not None, "the default is what is missing"
+    usual = param.default.span.text
+    fit = scope.mesh().of_role(WELL_KNOWN[usual]) if usual in WELL_KNOWN else ()
+    help_ = f"`{name}({param.name.text} = {fit[0]})`" if fit else f"axes: {listed(scope.axis_names())}"
+    return refuse("E102", f"`{name}` works over `{usual}`, which is no axis of the mesh", span, help=help_)
+
+
+def product(a: Composed, b: Composed, span: Span | None) -> Composed:
+    """Two strategies at once, as `span` says; None: `b` is what a text says beside its `apply`. Raises Refused when
+    both place one state over one axis."""
     journeys = dict(a.journeys)
     for key, written in b.journeys.items():
         if key in journeys:
-            together = join(key[0], journeys[key].journey, written.journey)
+            if clash := shared(journeys[key].journey, written.journey):
+                raise _both_place(key, clash, written, span)
+            together = join(journeys[key].journey, written.journey)
             either = written.override or journeys[key].override
             journeys[key] = attrs.evolve(written, journey=together, override=either)
         else:
             journeys[key] = written
     if a.schedule is not None and b.schedule is not None and a.schedule != b.schedule:
-        raise refuse("E108", "two factors name a schedule", b.schedule.span)
-    return Composed(journeys, b.schedule or a.schedule, (*a.claims, *b.claims))
+        marks = ((a.schedule.span, "one"), (b.schedule.span, "another"))
+        causes = tuple(Label(s, text) for s, text in marks if s and span)
+        place = span or b.schedule.span
+        override_ = f"`override schedule: {b.schedule.name}`"
+        raise refuse("E108", "two factors name a schedule", place, causes=causes, help=f"{override_} names one for all")
+    if max((len(w.journey) for w in journeys.values()), default=0) > _LONGEST:
+        raise refuse("E118", f"a journey has more than {_LONGEST} steps", span)
+    claims = {(id(claim), id(scope)): (claim, scope) for claim, scope in (*a.claims, *b.claims)}
+    return Composed(journeys, b.schedule or a.schedule, tuple(claims.values()))
+
+
+def _both_place(key: Key, clash: tuple[str, Step, Step], written: Written, span: Span | None) -> Exception:
+    axis, first, second = clash
+    state = f"{key[0]}{_where(key)}"
+    if span is None:
+        return refuse(
+            "E104",
+            f"`apply` places {state} over `{axis}` already",
+            written.span,
+            causes=(Label(first.span, "here"),) if first.span else (),
+            help=f"`override {written.span.text}` replaces that" if written.span else "",
+        )
+    return refuse(
+        "E104",
+        f"two factors place {state} over `{axis}`",
+        span,
+        rule="factors of `*` have disjoint axes, state by state",
+        causes=tuple(Label(s.span, text) for s, text in ((first, "one"), (second, "the other")) if s.span),
+    )
 
 
 def override(base: Composed, placement: ast.Placement, scope: Scope) -> Composed:
@@ -254,6 +323,11 @@ def override(base: Composed, placement: ast.Placement, scope: Scope) -> Composed
     if placement.head.text == "schedule":
         return attrs.evolve(base, schedule=type_schedule(placement.journey, scope))
     key, written = _written(placement, (), scope)
-    if key in base.journeys:
-        written = attrs.evolve(written, journey=replace(base.journeys[key].journey, written.journey, scope.mesh()))
-    return attrs.evolve(base, journeys={**base.journeys, key: written})
+    return attrs.evolve(base, journeys={**base.journeys, key: _over(base.journeys, key, written, scope)})
+
+
+def _over(said: Mapping[Key, Written], key: Key, written: Written, scope: Scope) -> Written:
+    """What an override says, in place of what it names where the same thing was placed before."""
+    if key not in said:
+        return written
+    return attrs.evolve(written, journey=replace(said[key].journey, written.journey, scope.mesh()))

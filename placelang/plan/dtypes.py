@@ -11,6 +11,8 @@ from fractions import Fraction
 
 import attrs
 
+from placelang.frozen import Frozen
+
 BYTES: Mapping[str, Fraction] = {
     "fp64": Fraction(8),
     "fp32": Fraction(4),
@@ -19,13 +21,14 @@ BYTES: Mapping[str, Fraction] = {
     "fp16": Fraction(2),
     "fp8": Fraction(1),
     "int8": Fraction(1),
+    "int4": Fraction(1, 2),
     "nf4": Fraction(1, 2),
 }
 """Bytes an element of each format takes."""
 
 
-@attrs.frozen
-class Precision:
+@attrs.frozen(eq=False, repr=False)
+class Precision(Frozen):
     """The format of each use. `master` is None where the parameters at rest are the master copy."""
 
     name: str
@@ -56,6 +59,8 @@ PRECISIONS: Mapping[str, Precision] = {
         # Mixed precision with an fp32 master copy, as DeepSpeed and Megatron hold it (ZeRO, arXiv 1910.02054, sec. 3.1)
         Precision("bf16", "bf16", "bf16", "bf16", "bf16", "bf16", "fp32", "fp32"),  # 2 + 2 + 12 = 16
         Precision("bf16_fp32_grads", "bf16", "bf16", "bf16", "fp32", "fp32", "fp32", "fp32"),  # 2 + 4 + 12 = 18
+        Precision("fp16", "fp16", "fp16", "fp16", "fp16", "fp16", "fp32", "fp32"),  # 16, as ZeRO counts it
+        Precision("fp16_fp32_grads", "fp16", "fp16", "fp16", "fp32", "fp32", "fp32", "fp32"),  # 18
         # FSDP2's MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): parameters at rest are the fp32 master
         Precision("fsdp_mixed", "fp32", "bf16", "bf16", "fp32", "fp32", None, "fp32"),  # 4 + 4 + 8 = 16
     )

@@ -5,22 +5,23 @@ Not for: verdicts on the result (`check`), or whether sizes fit (`capacity`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
 from placelang.diagnostics.problems import Problems, fault, refuse
 from placelang.model.model import Model, generic
-from placelang.plan import capacity, claims, compose, declare, selectors
+from placelang.plan import capacity, claims, compose, declare, job, library, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
 from placelang.plan.merge import differ
-from placelang.plan.mesh import Mesh
-from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, State
+from placelang.plan.mesh import Mesh, Role
+from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, Selection, State
+from placelang.plan.repeated import repeated
 from placelang.plan.scope import Scope
-from placelang.plan.steps import FORMS
-from placelang.plan.values import Value, evaluate
+from placelang.plan.steps import FORMS, Journey
+from placelang.plan.values import Unknown, Value, evaluate
 from placelang.source import Source
 from placelang.syntax import ast, reader
 
@@ -28,38 +29,55 @@ if TYPE_CHECKING:
     from placelang.hardware.hardware import Hardware
 
 
+Options = Callable[[Sequence[BackendOptions]], Sequence[Diagnostic]]
+"""What is wrong with the `backend` lines of a text."""
+
+
 def elaborate(
-    file: ast.File, sets: Mapping[str, Value] | None = None, model: Model | None = None
+    file: ast.File,
+    sets: Mapping[str, Value] | None = None,
+    model: Model | ast.Fact | None = None,
+    factory: job.Factory | None = None,
+    options: Options | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """The plan of a text, or None, with every fault of the text. `model` stands in for the text's own `model` line."""
+    """The plan of a text, or None, with every fault of the text.
+
+    `model`, a value or a line, stands in for the text's own `model` line. `factory` makes a model of Python code, and
+    `options` says what is wrong with the options of backends, which are no business of this room.
+    """
     problems = Problems()
     lines = _Lines(file.statements, problems)
+    lines.set(sets or {}, file.statements)
+    if isinstance(model, ast.Fact):
+        lines.model, model = model, None
     hardware: list[Hardware] = []
 
     def devices(scope: Scope) -> int | None:
         if lines.hardware is not None:
-            with problems.catching():
-                hardware.append(_hardware(lines.hardware, scope))
+            hardware.append(job.hardware(lines.hardware, scope))
         return hardware[0].devices if hardware else None
 
     scope = declare.declare(file, sets or {}, devices, read_beside, problems)
-    if model is None and lines.model is not None:
+    if model is not None:
+        lines.model = None
+    elif lines.model is not None:
         with problems.catching():
-            model = _model(lines.model, scope)
+            model = job.model(lines.model, scope, factory)
     composed = compose.composed(file.statements, scope, problems)
     if not composed.journeys and composed.schedule is None and not problems.any_error:
-        problems.add(
-            fault("E107", "the text places no state", None, help="`params: shard(dp) ; grads: reduce_scatter`")
-        )
+        problems.add(_nothing_placed(scope))
     mesh = scope.mesh()
-    placed, update = infer(composed.journeys, mesh, problems)
+    # What a mistake left out would be inferred, and then contradict what is written: nothing is said of that.
+    quiet = Problems() if problems.any_error else problems
+    placed, update = infer(composed.journeys, mesh, quiet)
     for p in placed:
-        _one_axis_per_rank(p, mesh, problems)
+        _one_axis_per_rank(p, mesh, quiet)
     base = {p.state: p.journey for p in placed if not p.selections}
     samples = split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
     train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
     backends = _backends(file.statements, scope, problems)
-    declare.names_nothing(scope, NAMES, problems)
+    scope.used_sets |= {"model", "hardware"}
+    declare.names_nothing(scope, (*NAMES, "model", "hardware"), problems)
     plan = Plan(
         mesh,
         placed,
@@ -71,15 +89,25 @@ def elaborate(
         hardware[0] if hardware else None,
         tuple(_claim(c, s) for c, s in composed.claims),
         backends,
+        repeated(file.statements, [f for f in (lines.model, lines.hardware) if f], composed.claims, scope),
     )
     _selections(plan, problems)
     known = claims.facts(mesh, train, model)
+    if model is None and lines.model is not None:  # refused: what conditions ask of it is not known
+        known = {**dict.fromkeys(claims.OF_MODELS, Unknown("model")), **known}
     for claim, claim_scope in composed.claims:
-        if claim.kind == "require" and (found := claims.check(claim, claim_scope, mesh, known, lambda _n, _s: None)):
-            problems.add(found)
+        if claim.kind == "require":
+            found = claims.check(claim, claim_scope, known, lambda _n, _s: None)
+        else:
+            found = claims.names_are_known(claim, claim_scope, known)
+        problems.add(*([found] if found else []))
     if not problems.any_error:
         problems.add(*capacity.faults(plan))
-    return (None if problems.any_error else plan), tuple(problems)
+    if backends and options:
+        problems.add(*options(backends))
+    said = problems.sorted(file.source)
+    refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
+    return (None if refused else plan), said
 
 
 class _Lines:
@@ -91,10 +119,17 @@ class _Lines:
         self.hardware: ast.Fact | None = None
         for s in statements:
             name = "train" if isinstance(s, ast.Train) else s.kind if isinstance(s, ast.Fact) else ""
-            if name and getattr(self, name) is not None:
-                problems.add(fault("E119", f"a second `{name}` line", s.span))
+            if name and (first := getattr(self, name)) is not None:
+                problems.add(fault("E119", f"a second `{name}` line", s.span, causes=(Label(first.span, "the first"),)))
             elif name:
                 setattr(self, name, s)
+
+    def set(self, sets: Mapping[str, Value], statements: Iterable[ast.Statement]) -> None:
+        """`--set model=...` and `--set hardware=...` stand in for lines, unless an `arg` has the name."""
+        args = {s.name.text for s in statements if isinstance(s, ast.ArgDecl)}
+        for name in ("model", "hardware"):
+            if name in sets and name not in args:
+                setattr(self, name, job.line(name, sets[name]))
 
 
 def read_beside(path: str, source: Source) -> Source | Diagnostic:
@@ -102,13 +137,17 @@ def read_beside(path: str, source: Source) -> Source | Diagnostic:
     beside = Path(source.name).parent / path
     if path.startswith((".", "/")) or beside.is_file():
         return reader.read_file(beside)
-    from importlib.resources import files
+    from importlib.util import find_spec
 
     package, _, inner = path.partition("/")
     try:
-        return reader.read_file(str(files(package) / inner))
-    except (ModuleNotFoundError, TypeError, ValueError):
-        return fault("E116", f"there is no file or package `{path}`", None, help='files are named `"./house.place"`')
+        spec = find_spec(package) if package.isidentifier() else None  # finds it without importing it
+    except ValueError:
+        spec = None
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    for folder in folders:
+        return reader.read_file(Path(folder) / inner)
+    return fault("E116", f"there is no file or package `{path}`", None, help='files are named `"./house.place"`')
 
 
 def _one_axis_per_rank(placed: Placed, mesh: Mesh, problems: Problems) -> None:
@@ -132,8 +171,14 @@ def _selections(plan: Plan, problems: Problems) -> None:
     """Globs match something, and two selections of one tensor do not contradict each other without `override`."""
     for placed in plan.placed:
         for selection in placed.selections:
+            if selection.span is not None and library.is_home(selection.span.source):
+                continue  # a shipped strategy names roles of every model
             if plan.model is not None and (found := selectors.check_match(selection, plan.model, plan.train.frozen)):
                 problems.add(found)
+    for pattern in plan.train.frozen if plan.model is not None else ():
+        frozen = Selection("glob", pattern, plan.train.span)
+        if plan.model is not None and (found := selectors.check_match(frozen, plan.model, ())):
+            problems.add(found)
     model = plan.model or generic()
     for state in State:
         problems.add(*_clashes([p for p in plan.refinements(state) if p.span], model, plan.train.frozen))
@@ -146,16 +191,23 @@ def _clashes(placed: Sequence[Placed], model: Model, frozen: tuple[str, ...]) ->
         )
         for p in placed
     ]
-    for i, later in enumerate(placed):
-        for j in range(i):
-            both = hits[i] & hits[j]
-            if both and not later.override and (where := differ(later.journey, placed[j].journey)):
+    seen: dict[str, dict[Journey, Placed]] = {}  # by tensor, what was said of it before
+    for later, names in zip(placed, hits, strict=True):
+        earlier = {journey: first for name in sorted(names) for journey, first in seen.get(name, {}).items()}
+        for journey, first in earlier.items() if not later.override else ():
+            if where := differ(later.journey, journey):
+                both = min(n for n in names if journey in seen.get(n, {}))
+                span = later.span
                 yield fault(
                     "E108",
-                    f"two selections place {later.state.value} of `{min(both)}` differently {where}",
-                    later.span,
-                    help="`override` lets this one replace the other",
+                    f"two selections place {later.state.value} of `{both}` differently {where}",
+                    span,
+                    causes=(Label(first.span, "one"),) if first.span else (),
+                    help=f"`override {span.text}` lets this one replace the other" if span else "",
                 )
+                break
+        for name in names:
+            seen.setdefault(name, {}).setdefault(later.journey, later)
 
 
 def _claim(claim: ast.Claim, scope: Scope) -> Claim:
@@ -168,40 +220,22 @@ def _backends(statements: Iterable[ast.Statement], scope: Scope, problems: Probl
         if isinstance(s, ast.Backend):
             with problems.catching():
                 if any(b.name == s.name.text for b in found):
-                    raise refuse("E119", f"a second `backend {s.name.text}` line", s.span)
+                    first = next(b.span for b in found if b.name == s.name.text)
+                    causes = (Label(first, "the first"),) if first else ()
+                    raise refuse("E119", f"a second `backend {s.name.text}` line", s.span, causes=causes)
                 for a in s.args:
                     if a.name is None:
-                        raise refuse("E107", "options are written `name = value`", a.span)
+                        help_ = f"`{a.value.span.text} = true`"
+                        raise refuse("E107", "options are written `name = value`", a.span, help=help_)
                 values = tuple((a.name or "", evaluate(a.value, scope.lookup)) for a in s.args)
-                found.append(BackendOptions(s.name.text, values, s.span))
+                found.append(BackendOptions(s.name.text, values, tuple(a.span for a in s.args), s.span))
     return tuple(found)
 
 
-def _hardware(fact: ast.Fact, scope: Scope) -> Hardware:
-    """The machine of a `hardware` line: a catalogue name or a value of the text. Raises Refused."""
-    from placelang.hardware import catalogue, values
-    from placelang.hardware.hardware import Hardware
-
-    lets = {name: let.value for name, let in scope.lets.items()}
-    found = values.hardware_of(fact.value, lets, catalogue.declared)
-    if isinstance(found, Hardware):
-        return found
-    raise refuse("E106" if found.argument else "E101", found.message, fact.value.span, help=found.suggestion)
-
-
-def _model(fact: ast.Fact, scope: Scope) -> Model:
-    """The model of a `model` line: a catalogue name, a value of the text, or the path of a config.json."""
-    from placelang.model import catalogue, huggingface, values
-
-    expr = fact.value
-    if isinstance(expr, ast.String) and ":" in expr.value:
-        raise refuse("E112", "Python factories are not interpreted as models by this version", expr.span)
-    if isinstance(expr, ast.String):
-        found = huggingface.load(Path(expr.span.source.name).parent / expr.value)
-    else:
-        lets = {name: let.value for name, let in scope.lets.items()}
-        found = values.model_of(expr, lets, catalogue.lookup)
-    if isinstance(found, Model):
-        return found
-    code = "E120" if isinstance(expr, ast.String) else "E106" if found.argument else "E101"
-    raise refuse(code, found.message, expr.span, help=found.suggestion)
+def _nothing_placed(scope: Scope) -> Diagnostic:
+    """What is said of a text without a strategy; one that it declares is the nearest way to one."""
+    if scope.strategies:
+        return fault("E107", "the text applies no strategy", None, help=f"`apply {next(reversed(scope.strategies))}`")
+    data = (*scope.mesh().of_role(Role.DATA), "dp")[0]
+    smallest = f"`params: shard({data}) ; grads: reduce_scatter`"
+    return fault("E107", "the text places no state", None, help=f"the smallest strategy: {smallest}")

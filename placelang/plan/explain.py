@@ -5,61 +5,44 @@ Not for: layout of users' own files (`syntax.formatter`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.mesh import WELL_KNOWN, Mesh
-from placelang.plan.plan import Placed, Plan
+from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import Journey
 from placelang.plan.text import journey_text, step_text, value_text
 from placelang.syntax import ast
 
 
-@attrs.frozen
-class Line:
+@attrs.frozen(eq=False, repr=False)
+class Line(Frozen):
     """One statement of the complete strategy, and why each part of it stands there that the text does not give."""
 
     text: str
     why: tuple[str, ...] = ()
 
 
-def explain(plan: Plan, given: Sequence[str] = ()) -> str:
-    """The complete strategy as `.place` text, one statement a line, reasons as comments above it. `given`: lines of the
-    text that stand as they are (see `kept`)."""
-    rows = (row for line in lines(plan, given) for row in (*(f"# {why}" for why in line.why), line.text))
+def explain(plan: Plan) -> str:
+    """The complete strategy as `.place` text, one statement a line, reasons as comments above it."""
+    rows = (row for line in lines(plan) for row in (*(f"# {why}" for why in line.why), line.text))
     return "".join(f"{row}\n" for row in rows)
 
 
-def lines(plan: Plan, given: Sequence[str] = ()) -> tuple[Line, ...]:
+def lines(plan: Plan) -> tuple[Line, ...]:
     """The complete strategy, one statement a line."""
-    return (*(Line(text) for text in given), *_facts(plan), *_states(plan))
+    return (*_repeated(plan), *_facts(plan), *_states(plan))
 
 
-def kept(file: ast.File) -> tuple[str, ...]:
-    """The statements of a text that elaboration leaves as they are: model, hardware, claims and backends, after the
-    declarations that they name."""
-    facts = [s for s in file.statements if isinstance(s, (ast.Fact, ast.Claim, ast.Backend))]
-    declared = {s.name.text: s for s in file.statements if isinstance(s, (ast.Let, ast.ArgDecl, ast.FoldedAxis))}
-    needed: set[str] = set()
-    wanted = [name for fact in facts for name in _names(fact)]
-    while wanted:
-        if (name := wanted.pop()) in declared and name not in needed:
-            needed.add(name)
-            wanted += _names(declared[name])
-    texts = (s.span.text for name, s in declared.items() if name in needed)
-    return (*texts, *(s.span.text for s in facts))
+def _repeated(plan: Plan) -> Iterator[Line]:
+    if plan.model is not None and not any(isinstance(s, ast.Fact) and s.kind == "model" for s in plan.repeated):
+        yield Line(f"# the model is {plan.model.name}, which was given beside the text")
+    if plan.repeated:
+        from placelang.syntax.formatter import print_node
 
-
-def _names(node: object) -> list[str]:
-    """Every name below a node."""
-    if isinstance(node, ast.Name):
-        return [node.text]
-    if isinstance(node, tuple):
-        return [name for part in node for name in _names(part)]
-    if isinstance(node, ast.Node):
-        return [name for field in attrs.fields(type(node)) for name in _names(getattr(node, field.name))]
-    return []
+        yield from (Line(print_node(statement)) for statement in plan.repeated)
 
 
 def _facts(plan: Plan) -> Iterator[Line]:
@@ -95,7 +78,8 @@ def _states(plan: Plan) -> Iterator[Line]:
     rows = [(p.state.value, p) for p in plan.placed if not p.selections]
     widest = max(len(head) for head, _ in rows)
     for head, placed in rows:
-        yield Line(f"{head + ':':<{widest + 1}} {journey_text(placed.journey)}", _why(placed.journey))
+        said = _journey(placed)
+        yield Line(f"{head + ':':<{widest + 1}} {said}", _why(placed.journey)) if said else _nothing(head)
     for placed in plan.placed:
         if placed.selections:
             yield _refinement(placed)
@@ -108,11 +92,22 @@ def _states(plan: Plan) -> Iterator[Line]:
 
 def _refinement(placed: Placed) -> Line:
     override = "override " if placed.override else ""
-    head = f"{override}{placed.state.value}"
-    body = f"{placed.state.value}: {journey_text(placed.journey)}"
+    state, said = placed.state.value, _journey(placed)
+    if not said:
+        return _nothing(f"{state}[{', '.join(map(str, placed.selections))}]")
     if len(placed.selections) == 1:
-        return Line(f"{head}[{placed.selections[0]}]:{body.partition(':')[2]}", _why(placed.journey))
-    return Line(f"on {', '.join(map(str, placed.selections))} {{ {override}{body} }}", _why(placed.journey))
+        return Line(f"{override}{state}[{placed.selections[0]}]: {said}", _why(placed.journey))
+    return Line(f"on {', '.join(map(str, placed.selections))} {{ {override}{state}: {said} }}", _why(placed.journey))
+
+
+def _journey(placed: Placed) -> str:
+    """The journey as text. What a module returns is sent where it is produced, so `when` says nothing of it."""
+    return journey_text(placed.journey, hide=("when",) if placed.state is State.ACTIVATIONS else ())
+
+
+def _nothing(head: str) -> Line:
+    """A comment in place of a journey of no steps, which only a gradient has that is whole as produced."""
+    return Line(f"# {head}: whole where it is produced, so nothing reduces it")
 
 
 def _why(journey: Journey) -> tuple[str, ...]:

@@ -60,7 +60,9 @@ def train_facts(
     if "optimizer" not in values:
         assumptions.append(Assumption("optimizer", "adamw: the text names no optimizer"))
     if "microbatches" in values:
-        values.pop("global_batch", None)
+        whole, ranks = values.pop("global_batch", None), mesh.size(samples)
+        if whole is not None and ranks is not None:
+            values.setdefault("micro_batch", whole // (ranks * count))
     values["microbatches"] = count
     precision = PRECISIONS[values.pop("precision", "fp32")]
     return Train(precision=precision, span=statement.span if statement else None, **values), tuple(assumptions)
@@ -96,10 +98,10 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
             return int(value)
         raise refuse("E105", f"{shown} is a whole number from 1 up, not {kind(value)}", span)
     if name in _NUMBERS:
-        number = isinstance(value, Fraction) and not isinstance(value, bool)
-        if number and (0 <= value < 1 if name == "dropout" else 0 < value <= _LARGEST):
+        most = 1 if name == "dropout" else _LARGEST
+        if isinstance(value, Fraction) and not isinstance(value, bool) and 0 <= value <= most and (value or most == 1):
             return value
-        takes = "a number from 0 up to 1" if name == "dropout" else "a number above 0"
+        takes = "a number from 0 to 1" if name == "dropout" else "a number above 0"
         raise refuse("E105", f"{shown} is {takes}, not {kind(value)}", span)
     if name == "frozen":
         globs = value if isinstance(value, tuple) else (value,)
@@ -122,14 +124,14 @@ def _typed(name: str, value: Value, span: Span | None) -> Any:
     return word
 
 
-def _batch_identity(
-    values: Mapping[str, Any], mesh: Mesh, samples: tuple[str, ...], span: Span | None
-) -> int:
+def _batch_identity(values: Mapping[str, Any], mesh: Mesh, samples: tuple[str, ...], span: Span | None) -> int:
     """global_batch = micro_batch * microbatches * data ranks: two give the third, three must agree."""
     whole, micro, count = (values.get(k) for k in ("global_batch", "micro_batch", "microbatches"))
     if whole is None or (micro is None and count is None):
         return count or 1
     open_ = [a for a in samples if mesh[a].size is None]
+    if open_ and count is not None:
+        return int(count)
     if open_:
         names = " and ".join(f"`{a}`" for a in open_)
         sets = " ".join(f"--set {a}=8" for a in open_)

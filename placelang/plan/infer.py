@@ -12,7 +12,7 @@ import attrs
 
 from placelang.diagnostics.problems import Problems, fault
 from placelang.plan.compose import Key, Written
-from placelang.plan.merge import is_layout, ordered, replace
+from placelang.plan.merge import ordered, replace
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Placed, Selection, State
 from placelang.plan.steps import (
@@ -39,8 +39,12 @@ def infer(written: Mapping[Key, Written], mesh: Mesh, problems: Problems) -> tup
     states = _complete(base, mesh, problems)
     update = _update(base.get("update", ()), states[State.PARAMS], states[State.OPTIMIZER])
     placed = [Placed(state, journey) for state, journey in states.items()]
-    for selections in dict.fromkeys(key[1] for key in written if key[1]):
-        placed += _refined(selections, written, base, states, mesh, problems)
+    refined: dict[tuple[Selection, ...], dict[str, Written]] = {}
+    for (head, selections), w in written.items():
+        if selections:
+            refined.setdefault(selections, {})[head] = w
+    for selections, own in refined.items():
+        placed += _refined(selections, own, base, states, mesh, problems)
     return tuple(placed), update
 
 
@@ -84,14 +88,13 @@ def _partial_axes(params: Journey, split: tuple[str, ...], mesh: Mesh) -> tuple[
     local = {a for s in params if _is_local(s) for a in s.axes}
     for view in mesh.views:
         if any(a in view for s in params if isinstance(s, Shard) for a in s.axes):
-            inside = tuple(a.name for a in view.axes if a.name not in local)
-            split = (*(a for a in split if a not in view.over), *inside)
-    return split
+            split = (*(a for a in split if a not in view.over), *(a.name for a in view.axes))
+    return tuple(a for a in split if a not in local)
 
 
 def _refined(
     selections: tuple[Selection, ...],
-    written: Mapping[Key, Written],
+    own: Mapping[str, Written],
     base: Mapping[str, Journey],
     states: Mapping[State, Journey],
     mesh: Mesh,
@@ -99,12 +102,9 @@ def _refined(
 ) -> list[Placed]:
     """What a selection's tensors do where they differ from the rest. Where params lie otherwise, so does what follows
     from them."""
-    own = {key[0]: w for key, w in written.items() if key[1] == selections}
     by_name = all(s.kind in ("glob", "role") for s in selections)
     full: Mapping[State, Journey] = states
-    if by_name and any(
-        is_layout(s) for head in ("params", "optimizer", "grads") if head in own for s in own[head].journey
-    ):
+    if by_name and any(head in own for head in ("params", "optimizer", "grads")):
         full = _complete_refined({head: w.journey for head, w in own.items()}, base, states, mesh, problems)
     result: list[Placed] = []
     for state in State:
@@ -112,9 +112,12 @@ def _refined(
         if state is State.ACTIVATIONS or not by_name:
             if w is not None:
                 result.append(Placed(state, w.journey, selections, w.override, w.span))
+        elif w is None and state in (State.GRADS, State.OPTIMIZER) and all(s.value == "frozen" for s in selections):
+            continue  # what is frozen has neither
         elif w is not None or full[state] != states[state]:
-            span = w.span if w else None
-            result.append(Placed(state, full[state], selections, w.override if w else False, span))
+            span = w.span if w else None  # what follows from an override overrides too
+            overrides = w.override if w else any(x.override for x in own.values())
+            result.append(Placed(state, full[state], selections, overrides, span))
     return result
 
 
@@ -127,25 +130,31 @@ def _complete_refined(
 ) -> dict[State, Journey]:
     """What a selection's tensors do: its own words where it has any, else those of the text for all tensors."""
     merged = {head: replace(base.get(head, ()), own.get(head, ()), mesh) for head in (*base, *own)}
-    params = _params(merged.get("params", ()), mesh)
+    # What compute uses as it is lies outside of what is gathered, so that a gather gives back whole local shards.
+    merged["params"] = tuple(sorted(merged.get("params", ()), key=lambda s: isinstance(s, FORMS) and not _is_local(s)))
+    merged["params"] = ordered(merged["params"])
+    params = _params(merged["params"], mesh)
     for head in ("optimizer", "grads"):
         if head in base:
             merged[head] = replace(_seen_from(params, base[head], mesh), own.get(head, ()), mesh)
     merged["activations"] = states[State.ACTIVATIONS]  # what a module returns does not say which tokens it sees
     moves = own.get("grads", ())
-    if moves and "grads" not in base:  # axis by axis: what the selection does not name is inferred as elsewhere
-        rest = {head: journey for head, journey in merged.items() if head != "grads"}
-        inferred = _complete(rest, mesh, problems)[State.GRADS]
-        steps = replace(tuple(s for s in inferred if not isinstance(s, Partial)), moves, mesh)
-        merged["grads"] = tuple(sorted(steps, key=lambda s: not isinstance(s, Partial) and _late(s)))
-    named = {a for s in moves if isinstance(s, (Reduce, Partial)) for a in s.axes}
-    also = tuple(a for a in mesh.names if a in named and mesh[a].role in (Role.STAGE, Role.TENSOR))
+    if moves:
+        if "grads" not in base:  # axis by axis: what the selection does not name is inferred as elsewhere
+            rest = {head: journey for head, journey in merged.items() if head != "grads"}
+            inferred = _complete(rest, mesh, problems)[State.GRADS]
+            merged["grads"] = replace(tuple(s for s in inferred if not isinstance(s, Partial)), moves, mesh)
+        merged["grads"] = tuple(sorted(merged["grads"], key=_moment))
+    named = dict.fromkeys(a for s in moves if isinstance(s, (Reduce, Partial)) for a in s.axes)
+    also = tuple(a for a in named if mesh[a].role in (Role.STAGE, Role.TENSOR))
     return _complete(merged, mesh, problems, also)
 
 
-def _late(step: Step) -> bool:
-    """Whether a step of a gradient comes after its reductions of each microbatch."""
-    return not (isinstance(step, Reduce) and step.when is When.MICROBATCH)
+def _moment(step: Step) -> int:
+    """When a step of a gradient happens: produced, reduced each microbatch, reduced each step, put to rest."""
+    if isinstance(step, Reduce):
+        return 1 if step.when is When.MICROBATCH else 2
+    return 0 if isinstance(step, Partial) else 3
 
 
 def _seen_from(params: Journey, journey: Journey, mesh: Mesh) -> Journey:
@@ -181,45 +190,61 @@ def _params(written: Journey, mesh: Mesh) -> Journey:
         for a in s.axes
         if s.dim == "flat" or mesh[a].role in (Role.DATA, Role.SEQUENCE)
     )
-    filled = tuple(attrs.evolve(s, axes=unusable) if isinstance(s, Gather) and not s.axes else s for s in steps)
-    if unusable and not any(isinstance(s, Gather) for s in filled):
-        filled = (*filled, Gather(axes=unusable, why="compute needs whole parameters, a shard over a data axis is not"))
+    named = {a for s in steps if isinstance(s, Gather) for a in s.axes}
+    open_ = tuple(a for a in unusable if a not in named)
+    filled = tuple(attrs.evolve(s, axes=open_) if isinstance(s, Gather) and not s.axes else s for s in steps)
+    if open_ and not any(isinstance(s, Gather) and s.axes == open_ for s in filled):
+        filled = (*filled, Gather(axes=open_, why="compute needs whole parameters, a shard over a data axis is not"))
     return tuple(s for s in filled if s.axes or not isinstance(s, Gather))
 
 
 def _activations(written: Journey, mesh: Mesh) -> Journey:
-    """Rule 4: samples split over axes of role data and expert, the sequence over axes of role sequence."""
-    if any(isinstance(s, FORMS) for s in written):
+    """Rule 4, axis by axis: samples split over axes of role data and expert, the sequence over those of role sequence.
+    `replicate` without an axis says that no axis splits them."""
+    forms = [s for s in written if isinstance(s, FORMS)]
+    if forms and not any(s.axes for s in forms):
         return written
-    batch, seq = mesh.of_role(Role.DATA, Role.EXPERT), mesh.of_role(Role.SEQUENCE)
+    named = {shared for s in forms for a in s.axes for shared in mesh.shared(a)}
+    batch = tuple(a for a in mesh.of_role(Role.DATA, Role.EXPERT) if a not in named)
+    seq = tuple(a for a in mesh.of_role(Role.SEQUENCE) if a not in named)
     steps: list[Step] = []
     if batch:
         steps.append(Shard(axes=batch, dim="batch", why="each rank of a data axis reads other samples"))
     if seq:
         steps.append(Shard(axes=seq, dim="seq", why="each rank of a sequence axis reads other positions"))
-    return (*(steps or (Replicate(why="no axis splits the batch"),)), *written)
+    if not steps and not forms:
+        steps.append(Replicate(why="no axis splits the batch"))
+    return ordered((*steps, *written))
 
 
 def _optimizer(written: Journey, params: Journey, grads: Journey, split: tuple[str, ...], mesh: Mesh) -> Journey:
     """Rule 2, axis by axis: sharded as params rest, else as the written grads end. `replicate` without an axis speaks
     of the axes over which params are whole in compute: a rank updates no shard that it does not hold."""
     rest = tuple(attrs.evolve(s, span=None, dtype=None, why="as params rest") for s in params if isinstance(s, Shard))
-    if any(isinstance(s, FORMS) for s in written):
-        named = {shared for s in written for a in s.axes for shared in mesh.shared(a)}
-        unsaid = tuple(
-            attrs.evolve(s, axes=axes)
-            for s in rest
-            if (named or _is_local(s)) and (axes := tuple(a for a in s.axes if a not in named))
-        )
-        return ordered((*unsaid, *written))
-    layout: Journey = rest
-    if not rest:
-        layout = tuple(
-            Shard(axes=s.axes or _open_axes(s, grads, split), dim=s.dim, pad=s.pad, why="as the gradients end")
-            for s in grads
-            if isinstance(s, Reduce) and s.scatter and (s.axes or _open_axes(s, grads, split))
-        )
-    return (*(layout or (Replicate(why="params and gradients are whole on every rank"),)), *written)
+    if any(isinstance(s, Replicate) and not s.axes for s in written):
+        return ordered((*(s for s in rest if _is_local(s)), *written))
+    ends = tuple(
+        Shard(axes=s.axes or _open_axes(s, grads, split), dim=s.dim, pad=s.pad, why="as the gradients end")
+        for s in grads
+        if isinstance(s, Reduce) and s.scatter
+    )
+    forms = [s for s in written if isinstance(s, FORMS)]
+    said = [a for s in forms for a in s.axes]
+    order = tuple(dict.fromkeys(a for s in (*rest, *ends) for a in s.axes))
+    first = min((order.index(a) for a in said if a in order), default=len(order))
+    inside = _unsaid(rest, said, order[:first], mesh), _unsaid(rest, said, order[first:], mesh)
+    said += [a for s in rest for a in s.axes]
+    beyond = _unsaid(ends, said, order[:first], mesh), _unsaid(ends, said, order[first:], mesh)
+    layout = (*inside[0], *beyond[0], *forms, *inside[1], *beyond[1])
+    usual = Replicate(why="params and gradients are whole on every rank")
+    return ordered((*(layout or (usual,)), *(s for s in written if not isinstance(s, FORMS))))
+
+
+def _unsaid(shards: Journey, said: Iterable[str], among: tuple[str, ...], mesh: Mesh) -> Journey:
+    """The part of some shards over the axes `among` of whose ranks nothing is said."""
+    taken = {shared for a in said for shared in mesh.shared(a)}
+    parts = (attrs.evolve(s, axes=tuple(a for a in s.axes if a in among and a not in taken)) for s in shards)
+    return tuple(s for s in parts if s.axes)
 
 
 def _open_axes(step: Reduce, grads: Journey, split: tuple[str, ...]) -> tuple[str, ...]:
@@ -272,6 +297,7 @@ def _check_claims(claims: Journey, split: tuple[str, ...], problems: Problems) -
                 "E118",
                 f"gradients are produced {truth}, the text says otherwise",
                 claims[0].span,
+                help=f"`partial({' * '.join(split)})`, or leave it out" if split else "leave it out",
                 rule="a gradient is partial over the axes whose ranks see other tokens, which `activations` says",
             )
         )

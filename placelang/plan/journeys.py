@@ -14,8 +14,9 @@ from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import refuse
 from placelang.plan.dtypes import BYTES
 from placelang.plan.meant import meant
-from placelang.plan.options import option_value
+from placelang.plan.merge import one_format
 from placelang.plan.mesh import Role
+from placelang.plan.options import option_value
 from placelang.plan.plan import Schedule
 from placelang.plan.scope import Scope
 from placelang.plan.steps import FORMS, Formats, Journey, Partial, Replicate, Shard, Step, When
@@ -43,7 +44,7 @@ def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
             moved = moved or not form
             steps.append(step)
     _check_axes(steps)
-    return tuple(steps)
+    return tuple(one_format(steps))
 
 
 def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
@@ -78,7 +79,9 @@ def type_schedule(expr: ast.Expr, scope: Scope) -> Schedule:
 def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
     """The words of one moment: factors of `*`, each with the dtype that `as` gives them."""
     match moment:
-        case ast.As(form=None) | ast.As(dtypes=tuple()):
+        case ast.As(form=form, dtypes=tuple()) | ast.As(form=None as form):
+            if form is not None:
+                yield from _factors(form)
             yield moment, None
         case ast.As(form=form, dtypes=ast.Name() as dtype) if form is not None:
             yield from ((part, dtype) for part, _ in _factors(form))
@@ -93,7 +96,7 @@ def _factors(moment: ast.Expr) -> Iterator[tuple[ast.Expr, ast.Name | None]]:
 
 def _formats(head: str, part: ast.As) -> Step:
     """`as (master = fp32, moments = bf16)`."""
-    if head != "optimizer" or part.form is not None or isinstance(part.dtypes, ast.Name):
+    if head != "optimizer" or isinstance(part.dtypes, ast.Name):
         raise refuse(
             "E118", "formats in parentheses are those of the optimizer: `optimizer: as (master = fp32)`", part.span
         )
@@ -123,6 +126,11 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
         case _:
             raise refuse("E105", f"a step of {head} is a word such as `{TAKES[head][0]}`", part.span)
     word = _word(head, name)
+    if dtype is not None and head == "optimizer":
+        both = f"`as (master = {dtype.text}, moments = {dtype.text})`, or one of the two"
+        raise refuse(
+            "E118", "the optimizer has more than one format, and this does not say whose", dtype.span, help=both
+        )
     axes, fields = _arguments(word, args, scope)
     if word.axes == "required" and not axes:
         role = Role.TENSOR if word.name != "shard" else Role.DATA

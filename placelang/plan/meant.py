@@ -45,8 +45,20 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 
 
+_MOST = 500  # names among which a guess is worth its time
+_SHOWN = 20
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row, the first few where there are many."""
+    names = tuple(dict.fromkeys(names))
+    return ", ".join((*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])))
+
+
 def meant(word: str, known: Iterable[str]) -> str | None:
     """The known word that `word` stands for, or None."""
     known = tuple(known)
     ours = _ELSEWHERE.get(word.lower())
-    return ours if ours in known else did_you_mean(word, known)
+    if ours in known:
+        return ours
+    return did_you_mean(word, known) if len(known) <= _MOST else None

@@ -5,19 +5,22 @@ Not for: which statement replaces which (`compose`, `infer`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import attrs
 
-from placelang.diagnostics.problems import refuse
 from placelang.plan.mesh import Mesh
 from placelang.plan.steps import (
     FORMS,
     LOSSY,
     Consume,
     Formats,
+    Gather,
     Journey,
     Materialize,
     Offload,
     Recompute,
+    Reduce,
     Replicate,
     Shard,
     Step,
@@ -36,18 +39,22 @@ def is_layout(step: Step) -> bool:
     return not isinstance(step, tuple(c for facet in _OTHER_FACETS for c in facet))
 
 
-def join(head: str, a: Journey, b: Journey) -> Journey:
-    """Two factors of `*`: forms first, then transitions. Raises Refused when both use one axis."""
-    used = {axis for s in a for axis in s.axes}
-    for s in b:
-        if clash := used & set(s.axes):
-            raise refuse(
-                "E104",
-                f"two factors place {head} over `{min(clash)}`",
-                s.span,
-                rule="factors of `*` have disjoint axes",
-            )
+def shared(a: Journey, b: Journey) -> tuple[str, Step, Step] | None:
+    """The first axis that both journeys use, with the steps that use it."""
+    used = {axis: s for s in reversed(a) for axis in s.axes}
+    return next(((axis, used[axis], s) for s in b for axis in s.axes if axis in used), None)
+
+
+def join(a: Journey, b: Journey) -> Journey:
+    """Two factors of `*`, whose axes are disjoint: forms first, then transitions."""
     return ordered((*a, *b))
+
+
+def one_format(steps: Iterable[Step]) -> Iterator[Step]:
+    """The forms of a journey are one phase and have one format: the last that is written."""
+    steps = tuple(steps)
+    dtype = next((s.dtype for s in reversed(steps) if isinstance(s, FORMS) and s.dtype), None)
+    return (attrs.evolve(s, dtype=dtype) if isinstance(s, FORMS) else s for s in steps)
 
 
 def ordered(steps: Journey) -> Journey:
@@ -57,23 +64,31 @@ def ordered(steps: Journey) -> Journey:
     forms = [s for s in forms if s.axes or not (split and isinstance(s, Replicate))]
     if not split:
         forms = forms[:1]
-    return (*forms, *(s for s in steps if not isinstance(s, FORMS)))
+    phase = tuple(one_format(forms))
+    moves = [s for s in steps if not isinstance(s, FORMS)]
+    if any(isinstance(s, Gather) for s in moves):  # what rests elsewhere comes back before it is gathered
+        moves.sort(key=lambda s: not isinstance(s, Offload))
+    elif any(isinstance(s, Reduce) for s in moves):  # and is put there once it is reduced
+        moves.sort(key=lambda s: isinstance(s, Offload))
+    return (*phase, *moves)
 
 
 def replace(base: Journey, new: Journey, mesh: Mesh) -> Journey:
     """`base`, where `new` replaces what it names: the axes it mentions and any that share their ranks, tier, lifetime,
-    formats. The rest stays."""
+    formats. The rest stays. `replicate` without an axis names them all; another word without one, its own kind."""
     named = {shared for s in new for axis in s.axes for shared in mesh.shared(axis)}
-    whole_layout = any(is_layout(s) and not s.axes for s in new)
+    whole = any(isinstance(s, Replicate) and not s.axes for s in new)
+    bare = {type(s) for s in new if not s.axes and not isinstance(s, FORMS)}
     facets = [facet for facet in _OTHER_FACETS if any(isinstance(s, facet) for s in new)]
     kept: list[Step] = []
     for s in base:
-        if is_layout(s):
-            left = () if whole_layout else tuple(a for a in s.axes if a not in named)
-            if left or (not s.axes and not named and not whole_layout):
+        if not is_layout(s):
+            if not any(isinstance(s, facet) for facet in facets):
+                kept.append(s)
+        elif not whole and type(s) not in bare:
+            left = tuple(a for a in s.axes if a not in named)
+            if left or (not s.axes and not (named and isinstance(s, FORMS))):
                 kept.append(attrs.evolve(s, axes=left))
-        elif not any(isinstance(s, facet) for facet in facets):
-            kept.append(s)
     return ordered((*kept, *new))
 
 

@@ -12,6 +12,7 @@ from math import prod
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Span
 
 
@@ -34,8 +35,8 @@ WELL_KNOWN: Mapping[str, Role] = {
 }
 
 
-@attrs.frozen
-class Axis:
+@attrs.frozen(eq=False, repr=False)
+class Axis(Frozen):
     """One axis. `size` is None while no number is given; it then stays a symbol of this name."""
 
     name: str
@@ -44,8 +45,8 @@ class Axis:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class View:
+@attrs.frozen(eq=False, repr=False)
+class View(Frozen):
     """Another factorisation of the ranks of some axes: `mesh moe (efsdp = *, ep = 32) over (dp_shard, cp, tp)`."""
 
     name: str
@@ -60,8 +61,8 @@ class View:
         return next(axis for axis in self.axes if axis.name == name)
 
 
-@attrs.frozen
-class Mesh:
+@attrs.frozen(eq=False, repr=False)
+class Mesh(Frozen):
     """Axes, outermost first; ranks are the points of their product, row-major like torch's DeviceMesh."""
 
     axes: tuple[Axis, ...] = ()

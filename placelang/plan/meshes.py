@@ -6,11 +6,14 @@ Not for: what a mesh is (`mesh`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from math import prod
 
 import attrs
 
-from placelang.diagnostics.problems import Problems, fault, refuse
+from placelang.diagnostics.diagnostic import Diagnostic, Label
+from placelang.diagnostics.problems import Problems, Refused, fault, refuse
+from placelang.frozen import Frozen
 from placelang.plan.meant import meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Role, View, atomic
 from placelang.plan.scope import Scope, size_of
@@ -19,26 +22,43 @@ from placelang.source import Span
 from placelang.syntax import ast
 
 
-def build(meshes: Sequence[ast.Mesh], scope: Scope, devices: int | None, problems: Problems) -> None:
-    """Put the axes and views of the mesh lines into the scope. `devices`: how many the hardware has, if said."""
+def build(
+    meshes: Sequence[ast.Mesh], scope: Scope, devices: int | None, broken: Diagnostic | None, problems: Problems
+) -> None:
+    """Put the axes and views of the mesh lines into the scope. `devices`: how many the hardware has, if said;
+    `broken`: why what is said of it is not known."""
     main = next((m for m in meshes if m.name is None), None)
     if main is not None:
-        sized = _axes(main.axes, scope, devices, "hardware", problems)
+        before = len(scope.broken)
+        sized = _axes(main, scope, _Total(devices, "devices", broken), problems)
         scope.axes.update({a.name: a for a in sized})
         world = _product(sized)
-        if devices is not None and world is not None and world != devices:
+        if devices is not None and world is not None and world != devices and len(scope.broken) == before:
             problems.add(
                 fault(
                     "E109",
                     f"the mesh has {world:,} ranks, the hardware {devices:,} devices",
                     main.span,
-                    help=_fit(main.axes, sized, devices),
+                    help=_fit(sized, devices, scope),
                 )
             )
     for mesh in meshes:
         if mesh.name is not None:
-            with problems.catching():
+            try:
                 scope.views.append(_view(mesh, scope, problems))
+            except Refused as refused:
+                problems.add(refused.diagnostic)
+                scope.broken |= {a.name.text: refused.diagnostic for a in mesh.axes}
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Total(Frozen):
+    """The ranks that the axes of a line make together, where they are known, and why not if a mistake is why."""
+
+    ranks: int | None
+    what: str
+    broken: Diagnostic | None = None
+    needed: tuple[str, ...] = ()  # axes whose sizes would tell
 
 
 def _product(axes: Sequence[Axis]) -> int | None:
@@ -46,59 +66,93 @@ def _product(axes: Sequence[Axis]) -> int | None:
     return None if None in sizes else prod(s for s in sizes if s is not None)
 
 
-def _fit(declared: Sequence[ast.AxisDecl], sized: Sequence[Axis], devices: int) -> str:
-    """Which axis could become what, so that the product is right."""
-    for axis in sized:
+def _fit(sized: Sequence[Axis], total: int, scope: Scope) -> str:
+    """Sizes that make the product right: one axis changed, data axes first; else two. Ends in what always helps."""
+
+    def written(axis: Axis, size: int) -> str:
+        return f"`--set {axis.name}={size}`" if axis.name in scope.sets else f"`{axis.name} = {size}`"
+
+    by_use = sorted(sized, key=lambda a: a.role is not Role.DATA)
+    for axis in by_use:
         rest = prod(a.size or 1 for a in sized if a is not axis)
-        if axis.role is Role.DATA and devices % rest == 0:
-            return f"`{axis.name} = {devices // rest}`, or `{axis.name} = *`"
-    return "make one size `*`: it becomes what is left"
+        if total % rest == 0 and (axis.role is Role.DATA or total // rest > 1):
+            star = "" if axis.name in scope.sets else f", or `{axis.name} = *`"
+            return written(axis, total // rest) + star
+    for axis in by_use:
+        for other in by_use[::-1]:
+            rest = prod(a.size or 1 for a in sized if a is not axis and a is not other)
+            if axis is not other and total % rest == 0:
+                fits = [d for d in range(1, total // rest + 1) if (total // rest) % d == 0] if total < 2**20 else []
+                near = min(fits, key=lambda d: (abs(d - (other.size or 1)), d), default=1)
+                return f"{written(other, near)} and {written(axis, total // rest // near)}"
+    return f"sizes whose product is {total:,}"
 
 
-def _axes(
-    declared: Sequence[ast.AxisDecl], scope: Scope, total: int | None, whose: str, problems: Problems
-) -> tuple[Axis, ...]:
-    """The axes of one mesh line; at most one size is `*`."""
+def _axes(line: ast.Mesh, scope: Scope, total: _Total, problems: Problems) -> tuple[Axis, ...]:
+    """The axes of one mesh line; at most one size is `*`. Those that are refused are left out."""
     axes: list[Axis] = []
     star: ast.AxisDecl | None = None
-    for one in declared:
-        with problems.catching():
-            axis = Axis(one.name.text, _role(one), _size(one, scope), one.name.span)
+    inside = {one.name.text for one in line.axes}
+    for one in line.axes:
+        try:
+            axis = Axis(one.name.text, _role(one), _size(one, scope, inside), one.name.span)
             if isinstance(one.size, ast.Star) and axis.size is None:
                 if star is not None:
-                    raise refuse("E109", "a second `*`: only one size can be what is left", one.size.span)
+                    first = (Label(star.size.span, "the first"),) if star.size else ()
+                    raise refuse("E109", "a second `*`: only one size can be what is left", one.size.span, causes=first)
                 star = one
             axes.append(axis)
-    if star is None:
+        except Refused as refused:
+            problems.add(refused.diagnostic)
+            scope.broken[one.name.text] = refused.diagnostic
+    if star is None or inside & set(scope.broken):
         return tuple(axes)
-    rest = _product([a for a in axes if a.name != star.name.text])
+    others = [a for a in axes if a.name != star.name.text]
     with problems.catching():
-        return tuple(
-            attrs.evolve(a, size=_left(star, rest, total, whose)) if a.name == star.name.text else a for a in axes
-        )
+        left = _left(star, others, total)
+        return tuple(attrs.evolve(a, size=left) if a.name == star.name.text else a for a in axes)
     return tuple(axes)
 
 
-def _left(star: ast.AxisDecl, rest: int | None, total: int | None, whose: str) -> int:
+def _left(star: ast.AxisDecl, others: Sequence[Axis], total: _Total) -> int:
     span = star.size.span if star.size else star.span
-    if total is None:
+    name, rest = star.name.text, _product(others)
+    if total.broken is not None:
+        raise Refused(total.broken)
+    if total.ranks is None and total.needed:
+        sets = " ".join(f"--set {a}=8" for a in total.needed)
+        names = " and ".join(f"`{a}`" for a in total.needed)
+        raise refuse("E121", f"`{name} = *` needs the size of {names}, which no line gives", span, help=f"`{sets}`")
+    if total.ranks is None:
         raise refuse(
             "E121",
-            f"`{star.name.text} = *` needs the number of devices, which no line gives",
+            f"`{name} = *` needs the number of devices, which no line gives",
             span,
-            help=f"a `hardware` line, or `--set {star.name.text}=8`",
+            help=f"a `hardware` line, or `--set {name}=8`",
         )
     if rest is None:
-        raise refuse("E121", f"`{star.name.text} = *` needs the sizes of the other axes", span)
-    if total % rest:
-        near = [d for d in range(1, rest + 1) if total % d == 0][-1]
+        open_ = [a.name for a in others if a.size is None]
+        names, sets = " and ".join(f"`{a}`" for a in open_), " ".join(f"--set {a}=1" for a in open_)
+        raise refuse("E121", f"`{name} = *` needs the size of {names}, which no line gives", span, help=f"`{sets}`")
+    if total.ranks % rest:
         raise refuse(
             "E109",
-            f"{total:,} devices do not divide by the other axes' {rest:,}",
+            f"{total.ranks:,} {total.what} do not divide by {' * '.join(f'{a.name} = {a.size}' for a in others)}",
             span,
-            help=f"the other axes may take {near:,}" if whose == "hardware" else "",
+            help=_dividing(others, total.ranks),
         )
-    return total // rest
+    return total.ranks // rest
+
+
+def _dividing(others: Sequence[Axis], ranks: int) -> str:
+    """The nearest size of one axis with which the others divide the ranks."""
+    for axis in others[::-1]:
+        rest = prod(a.size or 1 for a in others if a is not axis)
+        if ranks % rest == 0 and axis.size:
+            fits = [d for d in range(1, min(ranks // rest, 4 * axis.size) + 1) if (ranks // rest) % d == 0]
+            near = sorted(sorted(fits, key=lambda d: abs(d - (axis.size or 1)))[:2])
+            return " or ".join(f"`{axis.name} = {d}`" for d in near)
+    return f"sizes whose product divides {ranks:,}"
 
 
 def _role(declared: ast.AxisDecl) -> Role:
@@ -120,23 +174,31 @@ def _role(declared: ast.AxisDecl) -> Role:
     if name in WELL_KNOWN:
         return WELL_KNOWN[name]
     near = meant(name, WELL_KNOWN)
+    others = ", ".join(r.value for r in Role if r is not Role.DATA)
     raise refuse(
         "E113",
         f"axis `{name}` needs a role",
         span,
-        help=f"`{name}: data`" + (f"; or did you mean `{near}`?" if near else ""),
+        help=(f"did you mean `{near}`? Else " if near else "") + f"say it: `{name}: data`, or {others}",
         rule=f"only these names carry one: {', '.join(WELL_KNOWN)}",
     )
 
 
-def _size(declared: ast.AxisDecl, scope: Scope) -> int | None:
+def _size(declared: ast.AxisDecl, scope: Scope, inside: set[str]) -> int | None:
     name = declared.name.text
     if name in scope.sets:
         scope.used_sets.add(name)
-        return size_of(scope.sets[name], name, declared.name.span)
+        return size_of(scope.sets[name], name, None)
     if declared.size is None or isinstance(declared.size, ast.Star):
         return None
-    return size_of(evaluate(declared.size, scope.lookup), name, declared.size.span)
+    try:
+        return size_of(evaluate(declared.size, scope.lookup), name, declared.size.span)
+    except Refused:
+        if other := next((n.text for n in ast.names(declared.size) if n.text in inside - scope.lets.keys()), None):
+            help_ = f"`let n = ...` before the mesh, for both `{name}` and `{other}`"
+            message = f"the size of `{name}` depends on axis `{other}` of the same mesh"
+            raise refuse("E109", message, declared.size.span, help=help_) from None
+        raise
 
 
 def _view(mesh: ast.Mesh, scope: Scope, problems: Problems) -> View:
@@ -154,28 +216,39 @@ def _view(mesh: ast.Mesh, scope: Scope, problems: Problems) -> View:
         over.append(name.text)
     if not over:
         raise refuse(
-            "E107", f"`mesh {mesh.name.text}` needs the axes whose ranks it factors", mesh.span, help="`over (dp, tp)`"
+            "E107",
+            f"`mesh {mesh.name.text}` needs the axes whose ranks it factors",
+            mesh.span,
+            help=f"`over ({', '.join(scope.axes) or 'dp, tp'})`, or a part of these",
         )
     if len(set(over)) < len(over):
-        raise refuse("E104", "an axis is named twice after `over`", mesh.span)
+        twice = next(name for name in mesh.over if over.count(name.text) > 1)
+        raise refuse("E104", f"`{twice.text}` is named twice after `over`", mesh.over[-1].span)
     order = [a for a in scope.axes if a in over]
-    if order != over or list(scope.axes)[list(scope.axes).index(over[0]) :][: len(over)] != over:
+    if order != over or not _adjacent(order, scope):
         raise refuse(
             "E117",
             f"`over ({', '.join(over)})` is no run of neighbouring axes in the order of the mesh",
             mesh.span,
             rule="a view factors ranks that lie next to each other",
-            help=f"mesh order: {', '.join(scope.axes)}",
+            help=f"`over ({', '.join(order)})`" if _adjacent(order, scope) else f"mesh order: {', '.join(scope.axes)}",
         )
     total = _product([scope.axes[a] for a in over])
-    axes = _axes(mesh.axes, scope, total, "view", problems)
+    unsized = tuple(a for a in over if scope.axes[a].size is None)
+    axes = _axes(mesh, scope, _Total(total, f"ranks of {' * '.join(over)}", None, unsized), problems)
     product = _product(axes)
-    if total is not None and product is not None:
-        _refines(mesh.span, axes, [scope.axes[a] for a in over], total, product)
+    sound = mesh.axes and not {a.name.text for a in mesh.axes} & scope.broken.keys()
+    if total is not None and product is not None and sound:
+        _refines(mesh.span, axes, [scope.axes[a] for a in over], total, product, scope)
     return View(mesh.name.text, axes, tuple(over), mesh.span)
 
 
-def _refines(span: Span, axes: Sequence[Axis], over: Sequence[Axis], total: int, product: int) -> None:
+def _adjacent(over: Sequence[str], scope: Scope) -> bool:
+    axes = list(scope.axes)
+    return axes[axes.index(over[0]) :][: len(over)] == list(over)
+
+
+def _refines(span: Span, axes: Sequence[Axis], over: Sequence[Axis], total: int, product: int, scope: Scope) -> None:
     sizes, ranks = ([a.size or 1 for a in group] for group in (axes, over))
     written = " * ".join(str(s) for s in sizes)
     if product != total:
@@ -183,12 +256,16 @@ def _refines(span: Span, axes: Sequence[Axis], over: Sequence[Axis], total: int,
             "E109",
             f"the view has {written} = {product:,} ranks, the axes after `over` have {total:,}",
             span,
-            help="make one size `*`: it becomes what is left",
+            help=_fit(axes, total, scope),
         )
     if atomic([tuple(sizes), tuple(ranks)]) is None:
+        fitting = (p for p in permutations(axes) if atomic([tuple(a.size or 1 for a in p), tuple(ranks)]))
+        turned = next(fitting, None) if len(axes) <= 5 else None
+        order = ", ".join(f"{a.name} = {a.size}" for a in turned) if turned else ""
         raise refuse(
             "E117",
             f"{written} and {' * '.join(str(r) for r in ranks)} cut the same ranks in ways that do not fit",
             span,
-            rule="partial products from the inside must form a chain of divisors",
+            rule="of the products of sizes from the inside, each must divide the next larger one",
+            help=f"in another order they do: `({order})`" if order else "",
         )

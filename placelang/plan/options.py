@@ -35,14 +35,20 @@ def option_value(kind_: str, words: tuple[str, ...], name: str, value: Value, sp
     found = _KINDS[kind_](value, words)
     if found is not None:
         return found
-    takes = _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
     near = meant(value.name, (*words, *_NAMES.get(kind_, ()))) if isinstance(value, Word) else None
     raise refuse(
         "E106",
         f"`{name}` cannot be {kind(value)}",
         span,
-        help=f"did you mean `{near}`?" if near else f"it takes {takes}",
+        help=f"did you mean `{near}`?" if near else f"it takes {takes(kind_, words)}",
     )
+
+
+def takes(kind_: str, words: tuple[str, ...]) -> str:
+    """What values an option of a kind takes, for people."""
+    if kind_ == "names":
+        return f"a list of {', '.join(words)}"
+    return _TAKES.get(kind_, " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words))
 
 
 def whole(value: Value) -> int | None:
@@ -119,8 +125,8 @@ def _split(value: Value, _: tuple[str, ...]) -> tuple[int, ...] | Balanced | Non
     return None
 
 
-def _names(value: Value, _: tuple[str, ...]) -> tuple[str, ...] | None:
-    if isinstance(value, tuple) and all(_plain(v) for v in value):
+def _names(value: Value, words: tuple[str, ...]) -> tuple[str, ...] | None:
+    if isinstance(value, tuple) and all(_plain(v) in words for v in value):
         return tuple(_plain(v) for v in value)
     return None
 
@@ -157,7 +163,6 @@ _TAKES: Mapping[str, str] = {
     "reshard": "true, false, or a number of ranks",
     "when": "microbatch, step, or `every(n)`",
     "split": "a list of sizes, or `balanced(first_less = 1, last_less = 1)`",
-    "names": "a list of names, such as `[matmul, sdpa]`",
 }
 
 _NAMES: Mapping[str, tuple[str, ...]] = {

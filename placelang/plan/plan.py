@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.dtypes import PRECISIONS, Precision
 from placelang.plan.mesh import Mesh
@@ -21,6 +22,7 @@ from placelang.syntax import ast
 if TYPE_CHECKING:
     from placelang.hardware.hardware import Hardware
     from placelang.plan.scope import Scope
+    from placelang.plan.values import Value
 
 
 class State(Enum):
@@ -30,8 +32,8 @@ class State(Enum):
     ACTIVATIONS = "activations"
 
 
-@attrs.frozen
-class Selection:
+@attrs.frozen(eq=False, repr=False)
+class Selection(Frozen):
     """Which tensors or modules a placement is about: a glob over names, a role, or how another axis places them."""
 
     kind: str  # "glob" | "role" | "replicated" | "sharded" | "partial"
@@ -42,8 +44,8 @@ class Selection:
         return {"glob": f'"{self.value}"', "role": self.value}.get(self.kind, f"{self.kind}({self.value})")
 
 
-@attrs.frozen
-class Placed:
+@attrs.frozen(eq=False, repr=False)
+class Placed(Frozen):
     """The journey of one state: of all tensors, or where `selections` match, in place of what it names there."""
 
     state: State
@@ -53,8 +55,8 @@ class Placed:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Schedule:
+@attrs.frozen(eq=False, repr=False)
+class Schedule(Frozen):
     """The order of microbatches over the stages. `chunks`: model chunks a rank holds."""
 
     name: str
@@ -62,8 +64,8 @@ class Schedule:
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Train:
+@attrs.frozen(eq=False, repr=False)
+class Train(Frozen):
     """What the job fixes. Sizes are None where the text gives none and stay symbols."""
 
     optimizer: str = "adamw"
@@ -89,33 +91,34 @@ MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 0, "sgd_momentum": 1, "lion"
 """Optimizers, with the states each keeps per parameter."""
 
 
-@attrs.frozen
-class Claim:
+@attrs.frozen(eq=False, repr=False)
+class Claim(Frozen):
     """`require` (before interpretation) or `assert` (after), with the names that its condition may use."""
 
     statement: ast.Claim
     scope: Scope = attrs.field(eq=False, repr=False)
 
 
-@attrs.frozen
-class BackendOptions:
+@attrs.frozen(eq=False, repr=False)
+class BackendOptions(Frozen):
     """`backend torch (compile = true)`: what only one backend knows, and validates."""
 
     name: str
-    options: tuple[tuple[str, object], ...]
+    options: tuple[tuple[str, Value], ...]
+    spans: tuple[Span, ...] = attrs.field(default=(), eq=False, repr=False)  # of each option
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class Assumption:
+@attrs.frozen(eq=False, repr=False)
+class Assumption(Frozen):
     """A fact that no line of the text gives, and the value that was taken for it."""
 
     name: str
     text: str
 
 
-@attrs.frozen
-class Plan:
+@attrs.frozen(eq=False, repr=False)
+class Plan(Frozen):
     """A complete strategy: every state has a journey that names every axis it crosses.
 
     `placed` holds one entry a state without selections, then those with selections in the order of the text.
@@ -131,6 +134,7 @@ class Plan:
     hardware: Hardware | None = None
     claims: tuple[Claim, ...] = ()
     backends: tuple[BackendOptions, ...] = ()
+    repeated: tuple[ast.Statement, ...] = ()  # what of the text no rule completes: see the module of this name
 
     def journey(self, state: State) -> Journey:
         """The journey of a state where no selection says otherwise."""

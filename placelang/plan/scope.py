@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import Refused, refuse
-from placelang.plan.meant import meant
+from placelang.frozen import Frozen
+from placelang.plan.meant import listed, meant
 from placelang.plan.mesh import WELL_KNOWN, Axis, Mesh, View
 from placelang.plan.values import Axes, Unknown, Value, Word, evaluate, kind
 from placelang.source import Span
@@ -21,11 +23,12 @@ from placelang.syntax import ast
 MAX_RANKS = 2**40  # beyond any machine; keeps arithmetic on sizes small
 
 
-@attrs.define
-class Scope:
+@attrs.define(eq=False, repr=False)
+class Scope(Frozen):
     """The declarations of one text. Without a `mesh` line, well-known axis names are axes as soon as they are used."""
 
     sets: Mapping[str, Value]
+    file: str = ""  # the name of the text
     lets: dict[str, ast.Let] = attrs.field(factory=dict)
     args: dict[str, ast.ArgDecl] = attrs.field(factory=dict)
     folds: dict[str, ast.FoldedAxis] = attrs.field(factory=dict)
@@ -38,7 +41,9 @@ class Scope:
     used_sets: set[str] = attrs.field(factory=set)
     broken: dict[str, Diagnostic] = attrs.field(factory=dict)  # names whose declaration was refused, and why
     broken_use: Diagnostic | None = None  # why a `use` without names was refused: any name might be its
+    expanded: dict[tuple[int, str], Any] = attrs.field(factory=dict)  # strategies, by declaration and arguments
     known: dict[str, Value] = attrs.field(factory=dict)  # declarations that were read, each once
+    failed: dict[str, Diagnostic] = attrs.field(factory=dict)  # and those that could not be
 
     def child(self, bound: Mapping[str, Value]) -> Scope:
         """The same declarations, with the parameters of a strategy bound to values."""
@@ -61,13 +66,15 @@ class Scope:
     def no_axis(self, name: str, span: Span, also: Iterable[str] = ()) -> Refused:
         """What is said of a name that is no axis; `also`: words that may stand there too."""
         known = self.axis_names()
+        if refused := meant(name, self.broken):  # one mistake in the mesh, not another here
+            return Refused(self.broken[refused])
         near = meant(name, (*known, *also))
         if self.declared_mesh and name in WELL_KNOWN:
-            return refuse("E102", f"the mesh has no axis `{name}`", span, help=f"its axes: {', '.join(known)}")
+            return refuse("E102", f"the mesh has no axis `{name}`", span, help=f"its axes: {listed(known)}")
         if near:
             return refuse("E102", f"no axis is called `{name}`", span, help=f"did you mean `{near}`?")
         new = "" if self.declared_mesh else f"; `mesh ({name}: data)` declares another"
-        return refuse("E102", f"no axis is called `{name}`", span, help=f"axes: {', '.join(known)}{new}")
+        return refuse("E102", f"no axis is called `{name}`", span, help=f"axes: {listed(known)}{new}")
 
     def _find(self, name: str, span: Span) -> Value | None:
         if name == "sp" and name not in self.axes and name not in self.bound:
@@ -90,7 +97,9 @@ class Scope:
                 return Axes((name,), view[name].size)
         if name in self.known:
             return self.known[name]
-        if self._written(name) is not None:
+        if name in self.failed:
+            raise Refused(self.failed[name])
+        if self.written(name) is not None:
             return self._read(name, span)
         if name in self.args:
             return self._arg(self.args[name])
@@ -117,7 +126,7 @@ class Scope:
         found = self.strategies.get(name)
         return None if found is None else (found, self)
 
-    def _written(self, name: str) -> ast.Expr | None:
+    def written(self, name: str) -> ast.Expr | None:
         """The expression that a declared name stands for, if it stands for one."""
         if name in self.folds:
             return self.folds[name].value
@@ -131,25 +140,31 @@ class Scope:
         home = attrs.evolve(self, bound={}) if self.bound else self  # a declaration does not see parameters
         reading: dict[str, tuple[ast.Expr, Iterator[ast.Name]]] = {}
         todo: ast.Name | None = ast.Name(name, span=span)
-        while todo is not None or reading:
-            if todo is not None:
-                expr = self._written(todo.text)
-                assert expr is not None, "only names that stand for an expression are read"
-                reading[todo.text] = expr, ast.names(expr)
-            last = next(reversed(reading))
-            expr, inside = reading[last]
-            todo = next((n for n in inside if self._unread(n.text)), None)
-            if todo is None:
-                self.known[last] = evaluate(expr, home.lookup)
-                del reading[last]
-            elif todo.text in reading:
-                chain = " -> ".join((*reading, todo.text))
-                raise refuse("E115", f"`{todo.text}` is defined by itself", todo.span, cause=chain)
+        try:
+            while todo is not None or reading:
+                if todo is not None:
+                    expr = self.written(todo.text)
+                    assert expr is not None, "only names that stand for an expression are read"
+                    reading[todo.text] = expr, ast.names(expr)
+                last = next(reversed(reading))
+                expr, inside = reading[last]
+                todo = next((n for n in inside if self._unread(n.text)), None)
+                if todo is None:
+                    self.known[last] = evaluate(expr, home.lookup)
+                    del reading[last]
+                elif todo.text in reading:
+                    raise _circular([*reading, todo.text], todo)
+        except Refused as refused:
+            self.failed |= dict.fromkeys(reading, refused.diagnostic)
+            if refused.diagnostic.code == "E115":  # of every name on the way; other reasons may pass with a mesh
+                self.broken |= {n: refused.diagnostic for n in reading if n not in self.broken}
+            raise
         return self.known[name]
 
     def _unread(self, name: str) -> bool:
         elsewhere = name in self.broken or name in self.axes or name in self.homes or any(name in v for v in self.views)
-        return not elsewhere and name not in self.known and self._written(name) is not None
+        read = name in self.known or name in self.failed
+        return not elsewhere and not read and self.written(name) is not None
 
     def _arg(self, arg: ast.ArgDecl) -> Value:
         """The value of an `arg` that no default gives."""
@@ -166,6 +181,11 @@ class Scope:
             return None
         self.used_sets.add(name)
         return size_of(self.sets[name], name, None)
+
+
+def _circular(chain: list[str], again: ast.Name) -> Refused:
+    shown = chain if len(chain) <= 10 else [*chain[:5], "...", *chain[-4:]]
+    return refuse("E115", f"`{again.text}` is defined by itself", again.span, cause=" -> ".join(shown))
 
 
 def size_of(value: Value, name: str, span: Span | None) -> int | None:
@@ -212,7 +232,7 @@ def known_kind(declared: ast.Name | None) -> None:
             "E101",
             f"no kind is called `{declared.text}`",
             declared.span,
-            help=f"did you mean `{near}`?" if near else f"kinds: {', '.join(known)}",
+            help=f"did you mean `{near}`?" if near else f"kinds: {listed(known)}",
         )
 
 

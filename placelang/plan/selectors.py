@@ -23,6 +23,7 @@ ACROSS = ("block", "tied", "frozen", "trainable")
 
 _PLACEMENTS = ("replicated", "sharded", "partial")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_DOT = re.compile(r"\.(?![^{]*\})")  # between segments, not inside braces
 _MOST = 10_000  # layers a `{a..b}` may span
 
 
@@ -53,7 +54,7 @@ def _typed(selector: ast.Selector, scope: Scope) -> Selection:
                 span,
                 help=f"did you mean `{near}`?"
                 if near
-                else f"names of modules go in quotes, `\"{role}\"`; roles: {', '.join(known_roles())}",
+                else f'names of modules go in quotes, `"{role}"`; roles: {", ".join(known_roles())}',
             )
         case ast.Call(func=func, args=args):
             if func.text not in _PLACEMENTS:
@@ -123,7 +124,7 @@ def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str],
     if selection == "tied":
         return tensor.tied is not None or fqn in tied
     if selection in ("frozen", "trainable"):
-        return selection == "trainable"  # what is frozen is a fact of the job: see `matches`
+        return tensor.frozen == (selection == "frozen")  # as far as the model says; the job may freeze more: `matches`
     if selection == "attn.qkv":
         return tensor.role in ("attn.qkv", "attn.q", "attn.kv")
     return tensor.role == selection or tensor.role.startswith(f"{selection}.")
@@ -132,15 +133,16 @@ def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str],
 def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = ()) -> frozenset[str]:
     """The full names of the tensors that a selection hits; of a role, the first layer of a run stands for all."""
     tied = frozenset(t.tied for s in model.stacks for t in s.tensors if t.tied)
+    by_name = selection.kind == "glob" or (bool(frozen) and selection.value in ("frozen", "trainable"))
     found: set[str] = set()
     for stack in model.stacks:
         for tensor in stack.tensors:
-            for layer in range(stack.count) if selection.kind == "glob" else (0,):
+            for layer in range(stack.count) if by_name else (0,):
                 fqn = stack.fqn(tensor, layer)
                 if selection.kind == "glob":
                     hit = glob(selection.value).fullmatch(fqn) is not None
                 elif selection.value in ("frozen", "trainable"):
-                    is_frozen = any(glob(pattern).fullmatch(fqn) for pattern in frozen)
+                    is_frozen = tensor.frozen or any(glob(pattern).fullmatch(fqn) for pattern in frozen)
                     hit = is_frozen == (selection.value == "frozen")
                 else:
                     hit = has_role(selection.value, tensor, stack, tied, fqn)
@@ -169,7 +171,7 @@ def _near(pattern: str, model: Model) -> str:
         turned = pattern.replace(f"{a}..{b}", f"{b}..{a}")
         if int(a) > int(b) and _matches_any(turned, model):
             return f'ranges count up: `"{turned}"`'
-    segments = pattern.split(".")
+    segments = _DOT.split(pattern)
     for stack in model.stacks:
         if stack.indexed and segments[0] == stack.name and len(segments) > 1 and any(c.isdigit() for c in segments[1]):
             inside = ".".join((stack.name, "*", *segments[2:]))

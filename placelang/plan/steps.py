@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Span
 
 
@@ -30,8 +31,8 @@ class Keep(Enum):
     STEP = "step"
 
 
-@attrs.frozen
-class SmallerShard:
+@attrs.frozen(eq=False, repr=False)
+class SmallerShard(Frozen):
     """`keep = shard(axes)`: backward gathers from a shard over `axes` only (hpZ of ZeRO++, arXiv 2306.10209, sec.
     3.2). `ranks` instead of axes: torch's `reshard_after_forward = N`."""
 
@@ -39,23 +40,23 @@ class SmallerShard:
     ranks: int | None = None
 
 
-@attrs.frozen
-class Balanced:
+@attrs.frozen(eq=False, repr=False)
+class Balanced(Frozen):
     """`split = balanced(first_less = 1, last_less = 1)`: equal parts, but the outer ones short of some."""
 
     first_less: int = 0
     last_less: int = 0
 
 
-@attrs.frozen
-class Every:
+@attrs.frozen(eq=False, repr=False)
+class Every(Frozen):
     """`when = every(100)`: once in so many steps. Replicas differ in between."""
 
     steps: int
 
 
-@attrs.frozen(kw_only=True)
-class Step:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Step(Frozen):
     """One form or transition of a journey over `axes`. `why` is empty for what the text says."""
 
     axes: tuple[str, ...] = ()
@@ -67,12 +68,16 @@ class Step:
 # --- how a state lies -----------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Replicate(Step):
     """Full on every rank of the axes (of the whole mesh when none is named)."""
 
 
-@attrs.frozen(kw_only=True)
+def _or_equal(split: tuple[int, ...] | Balanced | None) -> tuple[int, ...] | Balanced | None:
+    return None if split == Balanced() else split
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Shard(Step):
     """Split along `dim` over the axes, outer first.
 
@@ -83,12 +88,12 @@ class Shard(Step):
 
     dim: str = "0"
     pad: str = "even"
-    split: tuple[int, ...] | Balanced | None = None
+    split: tuple[int, ...] | Balanced | None = attrs.field(default=None, converter=_or_equal)
     min: int | None = None
     word: str = "shard"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Partial(Step):
     """Each rank of the axes holds a summand."""
 
@@ -96,7 +101,7 @@ class Partial(Step):
 # --- what happens to it ---------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Collective(Step):
     """Anything that sends: `bucket` bytes at a time, in format `wire`, `overlap`ped with compute or not."""
 
@@ -105,7 +110,7 @@ class Collective(Step):
     overlap: bool = True
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Gather(Collective):
     """A temporary full copy, one `unit` at a time, `prefetch` units ahead, released after `keep`."""
 
@@ -114,7 +119,7 @@ class Gather(Collective):
     prefetch: int = 1
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Reduce(Collective):
     """A sum (or mean) over the axes; `scatter` leaves each rank its shard along `dim`, else all get the whole."""
 
@@ -125,12 +130,12 @@ class Reduce(Collective):
     pad: str = "even"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AllGather(Collective):
     """Shards to the whole: how refreshed params return in `update:`, or how a module fetches all tokens."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AllToAll(Collective):
     """Shards along one dim to shards along `dim`; `word` is `all_to_all` or `ulysses` (dim = heads)."""
 
@@ -138,28 +143,28 @@ class AllToAll(Collective):
     word: str = "all_to_all"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Ring(Collective):
     """Keys and values pass around the axis (Liu et al., arXiv 2310.01889). `balance`: how the sequence is dealt."""
 
     balance: str = "contiguous"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Broadcast(Collective):
     """One rank's value to all of the axes."""
 
     root: int = 0
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Slice(Step):
     """The whole to each rank's own shard, without traffic."""
 
     dim: str = "0"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Offload(Step):
     """To host or disk between uses."""
 
@@ -173,7 +178,7 @@ class Offload(Step):
     overlap: bool = True
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Recompute(Step):
     """Activations produced again in backward: `full`, `selective` (all but `save`), `none`; `chunks` tiles a layer."""
 
@@ -182,24 +187,24 @@ class Recompute(Step):
     chunks: int = 1
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Materialize(Step):
     """No rest form: rebuilt on demand."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Consume(Step):
     """Gradients read by the optimizer inside backward, never at rest."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Compress(Step):
     """Gradients sent lossily; the verdict is *inexact*."""
 
     method: str = "onebit"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Delay(Step):
     """Gradients used some steps late; the verdict is *inexact*."""
 
@@ -207,7 +212,7 @@ class Delay(Step):
     fraction: Fraction = Fraction(1)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Formats(Step):
     """`optimizer: as (master = fp32, moments = bf16)`; master "none" keeps no copy."""
 

@@ -26,17 +26,22 @@ from placelang.plan.steps import (
 from placelang.plan.words import WORDS, Word
 
 
-def journey_text(journey: Journey, full: bool = True) -> str:
-    forms = [s for s in journey if isinstance(s, FORMS)]
-    first = _forms(forms, full)
-    return " | ".join((*((first,) if first else ()), *(step_text(s, full) for s in journey if s not in forms)))
+def journey_text(journey: Journey, full: bool = True, hide: tuple[str, ...] = ()) -> str:
+    """`shard(dp, dim = 0) | gather(dp)`, without the options in `hide`."""
+    forms = _forms([s for s in journey if isinstance(s, FORMS)], full, hide)
+    formats = " ".join(step_text(s, full) for s in journey if isinstance(s, Formats))
+    first = " ".join(part for part in (forms, formats) if part)
+    moves = (step_text(s, full, hide) for s in journey if not isinstance(s, (*FORMS, Formats)))
+    return " | ".join((*((first,) if first else ()), *moves))
 
 
-def _forms(forms: Sequence[Step], full: bool) -> str:
-    return " * ".join(step_text(s, full) for s in forms)
+def _forms(forms: Sequence[Step], full: bool, hide: tuple[str, ...]) -> str:
+    """`shard(a) * shard(b) as bf16`: the format after the last is that of all."""
+    bare = (step_text(s if s is forms[-1] else attrs.evolve(s, dtype=None), full, hide) for s in forms)
+    return " * ".join(bare)
 
 
-def step_text(step: Step, full: bool = True) -> str:
+def step_text(step: Step, full: bool = True, hide: tuple[str, ...] = ()) -> str:
     """`reduce_scatter(dp, when = microbatch)`."""
     if isinstance(step, Formats):
         parts = (("master", step.master), ("moments", step.moments))
@@ -50,10 +55,10 @@ def step_text(step: Step, full: bool = True) -> str:
         else:
             inside.append(str(getattr(step, flag)))
     for option in word.options:
-        if option.name in ("op", "reshard_after_forward") or option.name in word.flags:
+        if option.name in ("op", "reshard_after_forward", *hide) or option.name in word.flags:
             continue
         value = getattr(step, option.name)
-        if value is None or value == () or (value == usual.get(option.name) and not _shown(step, option.name, full)):
+        if value in (None, (), "") or (value == usual.get(option.name) and not _shown(step, option.name, full)):
             continue
         in_bytes = option.kind == "bytes" and isinstance(value, int)
         shown = bytes_word(value) if in_bytes else f'"{value}"' if option.kind == "text" else value_text(value)

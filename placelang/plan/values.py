@@ -13,30 +13,31 @@ from typing import Protocol
 import attrs
 
 from placelang.diagnostics.problems import refuse
-from placelang.quantity import Quantity
+from placelang.frozen import Frozen
+from placelang.quantity import Quantity, out_of_range
 from placelang.quantity import quantity as in_base_units
 from placelang.source import Span
 from placelang.syntax import ast
 
 
-@attrs.frozen
-class Axes:
+@attrs.frozen(eq=False, repr=False)
+class Axes(Frozen):
     """A product of axes, outer first. `size`, where arithmetic needs it, is None while one of them is a symbol."""
 
     names: tuple[str, ...]
     size: int | None = attrs.field(default=None, eq=False)
 
 
-@attrs.frozen
-class Word:
+@attrs.frozen(eq=False, repr=False)
+class Word(Frozen):
     """A name that means itself, such as `adamw` or `full`, with arguments if it was called."""
 
     name: str
     args: tuple[tuple[str | None, Value], ...] = ()
 
 
-@attrs.frozen
-class Unknown:
+@attrs.frozen(eq=False, repr=False)
+class Unknown(Frozen):
     """An `arg` without a value: a symbol. `dimension`: its unit, where that is known."""
 
     name: str
@@ -105,7 +106,7 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
         case ast.Group(inner=inner):
             return evaluate(inner, lookup)
         case ast.List(items=items):
-            return tuple(evaluate(item, lookup) for item in items)
+            return _bounded(tuple(evaluate(item, lookup) for item in items), expr.span)
         case ast.Name(text="true"):
             return True
         case ast.Name(text="false"):
@@ -120,15 +121,37 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
             if "." in func.text and (known := lookup(f"{func.text}({written})", func.span)) is not None:
                 return known  # a cost over axes: `comm.bytes(dp)`
             values = [(a.name, evaluate(a.value, lookup)) for a in args]
-            return Word(func.text, tuple(values))
+            return _bounded(Word(func.text, tuple(values)), expr.span)
         case ast.Unary(op=op, operand=operand):
             return _unary(op, _operand(operand, lookup), expr.span)
         case ast.Binary(op="==" | "!=" as op, left=left, right=right):
-            return _binary(op, evaluate(left, lookup), evaluate(right, lookup), expr.span)
+            return _bounded(_binary(op, evaluate(left, lookup), evaluate(right, lookup), expr.span), expr.span)
         case ast.Binary(op=op, left=left, right=right):
-            return _binary(op, _operand(left, lookup), _operand(right, lookup), expr.span)
+            return _bounded(_binary(op, _operand(left, lookup), _operand(right, lookup), expr.span), expr.span)
         case _:
             raise refuse("E105", "a value is expected here, this is part of a journey", expr.span)
+
+
+_MOST = 10_000  # parts of one value: no list or call needs more
+
+
+def _bounded(value: Value, span: Span) -> Value:
+    """Refuse what grows past any use: names that are used again and again double a value with every line."""
+    number = value.value if isinstance(value, Quantity) else value
+    if isinstance(number, Fraction) and out_of_range(number):
+        raise refuse("E105", "this number is out of range", span, help="numbers have at most 154 digits")
+    parts: list[Value] = [value]
+    count = 0
+    while parts and count <= _MOST:
+        part = parts.pop()
+        count += len(part.names) if isinstance(part, Axes) else 1
+        if isinstance(part, tuple):
+            parts += part
+        elif isinstance(part, Word):
+            parts += [v for _, v in part.args]
+    if count > _MOST:
+        raise refuse("E105", f"this value has more than {_MOST:,} parts", span)
+    return value
 
 
 def _operand(expr: ast.Expr, lookup: Lookup) -> Value:
@@ -144,6 +167,8 @@ def _unary(op: str, value: Value, span: Span) -> Value:
         return not value
     if op == "-" and isinstance(value, Fraction) and not isinstance(value, bool):
         return -value
+    if op == "-" and isinstance(value, Quantity):
+        return Quantity(-value.value, value.dimension)
     if isinstance(value, Unknown):
         return value
     raise refuse("E105", f"`{op}` does not apply to {kind(value)}", span)
@@ -210,11 +235,11 @@ def _symbol(op: str, a: Value, b: Value, span: Span) -> Unknown:
     unit, other = (v.dimension if isinstance(v, Unknown) else (_plain(v) or (0, None))[1] for v in (a, b))
     mixed = unit is not None and other is not None and unit != other
     if mixed and (op in _COMPARE or op in "+-%"):
-        message = f"a quantity in {unit or 'no unit'} and one in {other or 'no unit'} do not mix"
-        raise refuse("E111", message, span, f"`{op}` needs equal units")
+        message = " and ".join(f"a quantity in {u}" if u else "a number without a unit" for u in (unit, other))
+        raise refuse("E111", f"{message} do not mix", span, f"`{op}` needs equal units")
     symbol = a if isinstance(a, Unknown) else b
     assert isinstance(symbol, Unknown)
-    return Unknown(symbol.name, unit if op in "+-%" else None)
+    return Unknown(symbol.name, (other if unit is None else unit) if op in "+-%" else None)
 
 
 def _sized(value: Value) -> Value:

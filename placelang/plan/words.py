@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.plan.steps import (
     AllGather,
     AllToAll,
@@ -35,8 +36,8 @@ HEADS = (*STATES, "update", "schedule")
 """Names that may stand before the `:` of a placement."""
 
 
-@attrs.frozen
-class Option:
+@attrs.frozen(eq=False, repr=False)
+class Option(Frozen):
     """An option of a word. `kind` says what values it takes (see `journeys`); `words` are those of kind "word"."""
 
     name: str
@@ -45,8 +46,8 @@ class Option:
     doc: str = ""
 
 
-@attrs.frozen
-class Word:
+@attrs.frozen(eq=False, repr=False)
+class Word(Frozen):
     """A word of journeys: the step that it makes, with the fields that it fixes."""
 
     name: str
@@ -58,21 +59,21 @@ class Word:
     doc: str = ""
 
 
-_PAD = Option("pad", "pad", doc="`even`: equal shards, rounded up; or a number: up to a multiple of it")
-_DIM = Option("dim", "dim", doc="a number, or flat, tensor, layer, expert, seq, batch, heads, vocab")
+_PAD = Option("pad", "pad", doc="rows are rounded up so that shards are equal")
+_DIM = Option("dim", "dim", doc="the dim along which it is split")
 _COLLECTIVE = (
     Option("bucket", "bytes", doc="bytes sent at a time"),
     Option("wire", "dtype", doc="number format while sent"),
-    Option("overlap", "bool", doc="with compute"),
+    Option("overlap", "bool", doc="runs beside compute"),
 )
 _REDUCE = (
-    Option("op", "word", ("sum", "mean")),
-    Option("when", "when", ("microbatch", "step"), "once per microbatch or per step; `every(n)` steps"),
+    Option("op", "word", ("sum", "mean"), "also alone: `all_reduce(dp, mean)`"),
+    Option("when", "when", ("microbatch", "step"), "how often it runs"),
     *_COLLECTIVE,
 )
 _SHARD = (
     _DIM,
-    Option("split", "split", doc="sizes of the parts, or `balanced(first_less, last_less)`"),
+    Option("split", "split", doc="sizes of the parts"),
     _PAD,
     Option("min", "int", doc="tensors of fewer elements stay whole"),
 )
@@ -89,7 +90,10 @@ _ALL = (
         (
             Option("unit", "word", ("layer", "model"), "what is gathered together"),
             Option(
-                "keep", "keep", ("unit", "microbatch", "step"), "how long the view lives; or a smaller `shard(axis)`"
+                "keep",
+                "keep",
+                ("unit", "microbatch", "step"),
+                "how long the view lives, or what is left of it for backward",
             ),
             Option("prefetch", "int", doc="units gathered ahead"),
             Option("reshard_after_forward", "reshard", doc="torch's way to say `keep`"),
@@ -109,22 +113,27 @@ _ALL = (
     Word(
         "ring",
         Ring,
-        (Option("balance", "word", ("contiguous", "headtail")), *_COLLECTIVE),
+        (Option("balance", "word", ("contiguous", "headtail"), "how the sequence is dealt"), *_COLLECTIVE),
         doc="keys and values pass around",
     ),
-    Word("broadcast", Broadcast, (Option("root", "int"), *_COLLECTIVE), doc="one rank's value to all"),
+    Word(
+        "broadcast",
+        Broadcast,
+        (Option("root", "int", doc="the rank that has it"), *_COLLECTIVE),
+        doc="one rank's value to all",
+    ),
     Word("slice", Slice, (_DIM,), doc="the whole to each rank's shard"),
     Word(
         "offload",
         Offload,
         (
-            Option("fraction", "share", doc="of the state, 0 to 1"),
+            Option("fraction", "share", doc="how much of the state"),
             Option("path", "text", doc="folder, for nvme"),
-            Option("pin_memory", "bool"),
-            Option("buffers", "count"),
-            Option("buffer_size", "bytes"),
-            Option("prefetch", "int"),
-            Option("overlap", "bool"),
+            Option("pin_memory", "bool", doc="page-locked host memory"),
+            Option("buffers", "count", doc="pieces on their way at once"),
+            Option("buffer_size", "bytes", doc="of each of them"),
+            Option("prefetch", "int", doc="pieces fetched ahead"),
+            Option("overlap", "bool", doc="runs beside compute"),
         ),
         axes="none",
         flags=("tier",),
@@ -133,7 +142,10 @@ _ALL = (
     Word(
         "recompute",
         Recompute,
-        (Option("save", "names", doc="what is kept"), Option("chunks", "count", doc="tiles of a layer")),
+        (
+            Option("save", "names", ("matmul", "linear", "sdpa", "norm", "collective"), "whose results are kept"),
+            Option("chunks", "count", doc="tiles of a layer"),
+        ),
         axes="none",
         flags=("policy",),
         doc="produced again in backward",
@@ -142,7 +154,11 @@ _ALL = (
     Word("consume", Consume, axes="none", doc="read by the optimizer inside backward"),
     Word("compress", Compress, axes="none", flags=("method",), doc="sent lossily"),
     Word(
-        "delay", Delay, (Option("steps", "count"), Option("fraction", "share")), axes="none", doc="used some steps late"
+        "delay",
+        Delay,
+        (Option("steps", "count", doc="how late"), Option("fraction", "share", doc="how much of the gradient")),
+        axes="none",
+        doc="used some steps late",
     ),
 )
 
@@ -150,9 +166,9 @@ WORDS: Mapping[str, Word] = {w.name: w for w in _ALL}
 
 FLAGS: Mapping[str, Option] = {
     "op": Option("op", "word", ("sum", "mean")),
-    "tier": Option("tier", "word", ("cpu", "nvme")),
-    "policy": Option("policy", "word", ("full", "selective", "none")),
-    "method": Option("method", "word", ("onebit",)),
+    "tier": Option("tier", "word", ("cpu", "nvme"), "stands alone: `offload(cpu)`"),
+    "policy": Option("policy", "word", ("full", "selective", "none"), "stands alone: `recompute(full)`"),
+    "method": Option("method", "word", ("onebit",), "stands alone: `compress(onebit)`"),
 }
 """Options whose value may stand without a name, as the first word that is no axis."""
 

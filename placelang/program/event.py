@@ -69,11 +69,10 @@ class Buf:
     """A buffer on each rank: what kind of thing (`w`, `view`, `x`, ...), of which group or stack, at which index.
 
     kinds: `w` parameters at rest, `master` their copy in the optimizer's format, `s` the shard that an optimizer
-    updates, `view` parameters as compute reads them, `shard` a smaller shard of a view, `dw` raw gradient (`dw@SITE`: of one of several uses), `r`
-    reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o` optimizer state, `x`/`dx`
-    activations and their gradients entering a stack at a position (`xr`: produced again; `dx+`: before a reduction),
-    `stash` what backward needs, `tokens`/`targets`
-    the data of a microbatch.
+    updates, `view` parameters as compute reads them, `shard` a smaller shard of a view, `dw` raw gradient (`dw@SITE`:
+    of one of several uses), `r` reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o`
+    optimizer state, `x`/`dx` activations and their gradients entering a stack at a position (`xr`: produced again;
+    `dx+`: before a reduction), `stash` what backward needs, `tokens`/`targets` the data of a microbatch.
     """
 
     kind: str

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.program.event import Label, Layout
 
 
-@attrs.frozen
-class Flow:
+@attrs.frozen(eq=False, repr=False)
+class Flow(Frozen):
     """The split of an activation, axis by axis and outer first, and the axes over which it is a partial sum."""
 
     layout: Layout = ()
@@ -35,8 +36,8 @@ class Flow:
         return attrs.evolve(self, partial=self.partial - set(axes))
 
 
-@attrs.frozen
-class Operand:
+@attrs.frozen(eq=False, repr=False)
+class Operand(Frozen):
     """A flow seen through the letters of the operation that reads it."""
 
     flow: Flow

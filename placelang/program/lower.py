@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.graph import LETTERS, Operation, opaque, operations
 from placelang.model.model import Model, Stack
 from placelang.plan.mesh import Mesh, Role
@@ -19,7 +20,7 @@ from placelang.plan.steps import AllGather, Gather, Journey, Keep, Recompute, Re
 from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
 from placelang.program.flow import Flow
 from placelang.program.nodes import Node, nodes
-from placelang.program.placement import Placement, journey, placement
+from placelang.program.placement import Placement, placement
 from placelang.program.profile import PROFILES, Profile
 from placelang.program.program import Activation, Group, Item, Program, Rep, Rest
 
@@ -35,9 +36,7 @@ def single_device(plan: Plan) -> Plan:
     return attrs.evolve(plan, mesh=Mesh(), placed=placed, update=())
 
 
-def lower(
-    plan: Plan, model: Model, profile: Profile = PROFILES["torch"], inside: bool | None = None
-) -> Program:
+def lower(plan: Plan, model: Model, profile: Profile = PROFILES["torch"], inside: bool | None = None) -> Program:
     """The step program of `plan` for `model` under a runtime profile.
 
     `inside`: open layers to their operations; by default where an axis splits the inside of a layer. A program and its
@@ -63,8 +62,8 @@ def _is_block(placed: Placed) -> bool:
     return any((s.kind, s.value) == ("role", "block") for s in placed.selections)
 
 
-@attrs.frozen
-class _Layer:
+@attrs.frozen(eq=False, repr=False)
+class _Layer(Frozen):
     """A stack with its operations, and the groups of parameters that each of them reads."""
 
     stack: Stack
@@ -86,8 +85,8 @@ class _Layer:
         return tuple(dict.fromkeys(g for groups in self.reads.values() for g in groups))
 
 
-@attrs.frozen
-class _Part:
+@attrs.frozen(eq=False, repr=False)
+class _Part(Frozen):
     """What one use gives of a value's gradient: partial over `left`, and over `stays` when the use is the only one."""
 
     buf: Buf
@@ -95,8 +94,8 @@ class _Part:
     stays: frozenset[str]
 
 
-@attrs.frozen
-class _Unit:
+@attrs.frozen(eq=False, repr=False)
+class _Unit(Frozen):
     """Groups that are gathered and reduced together: one block, or all that stands outside the blocks."""
 
     groups: tuple[str, ...]
@@ -207,7 +206,7 @@ class _Lowering:
         """Sizes and layouts of all that flows, by the name of its buffers."""
         tokens = (("batch", "batch"), ("seq", "seq"))
         yield "data", Activation(tokens, self.tokens)
-        for index, layer in enumerate(self.layers):
+        for index in range(len(self.layers)):
             inner: dict[str, str | int] = {}  # the width of each value's last dim
             for node in self.nodes[index]:
                 o = node.operation
@@ -226,10 +225,20 @@ class _Lowering:
             return ()
         found: list[Mapping[str, str]] = []
         for k, tensor in enumerate(o.tensors):
-            group = next(g for g in layer.reads[o.name] if any(t.name == (tensor.tied or tensor.name) for t in self._group(g).tensors))
+            group = next(
+                g
+                for g in layer.reads[o.name]
+                if any(t.name == (tensor.tied or tensor.name) for t in self._group(g).tensors)
+            )
             letters = o.letters[len(o.ins) + k]
             use = self.places[group].use
-            found.append({axis: letters[int(label.dim)] for axis, label in use if label.dim.isdigit() and int(label.dim) < len(letters)})
+            found.append(
+                {
+                    axis: letters[int(label.dim)]
+                    for axis, label in use
+                    if label.dim.isdigit() and int(label.dim) < len(letters)
+                }
+            )
         return tuple(found)
 
     def _group(self, name: str) -> Group:
@@ -243,7 +252,11 @@ class _Lowering:
         for placed in self.plan.refinements(State.ACTIVATIONS):
             for s in placed.selections:
                 role = o.role if o.kind != "attention" else "attn"
-                roles = s.kind == "role" and o.kind not in ("bias", "add", "mul") and (role == s.value or role.startswith(f"{s.value}."))
+                roles = (
+                    s.kind == "role"
+                    and o.kind not in ("bias", "add", "mul")
+                    and (role == s.value or role.startswith(f"{s.value}."))
+                )
                 if roles and (o.kind == "attention" or s.value != "attn"):
                     found = (*found, *placed.journey)
         return found
@@ -252,7 +265,9 @@ class _Lowering:
 
     def _units(self) -> tuple[_Unit, ...]:
         root = [g.name for layer in self.layers if not layer.looped for g in layer.own]
-        blocks = [_Unit(tuple(g.name for g in layer.own), layer.at) for layer in self.layers if layer.looped and layer.own]
+        blocks = [
+            _Unit(tuple(g.name for g in layer.own), layer.at) for layer in self.layers if layer.looped and layer.own
+        ]
         outside = [_Unit(tuple(root), ())] if self.profile.root_unit and root else [_Unit((k,), ()) for k in root]
         return (*outside, *blocks)
 
@@ -300,7 +315,9 @@ class _Lowering:
             step = self.places[g].gather
             if step is None or not step.axes:
                 view = self.precision.view
-                events.append(Event(op=Op.COPY, ins=unit.bufs("w", [g]), outs=unit.bufs("view", [g]), phase=phase, dtype=view))
+                events.append(
+                    Event(op=Op.COPY, ins=unit.bufs("w", [g]), outs=unit.bufs("view", [g]), phase=phase, dtype=view)
+                )
                 continue
             again = phase is Phase.BACKWARD and self.places[g].secondary
             axes = self.places[g].secondary if again else step.axes
@@ -521,7 +538,11 @@ class _Lowering:
         uses = [n for node in chain for n in node.ins]
         for position in reversed(range(len(chain))):
             node = chain[position]
-            dy, kept, back = self._value(index, node.name, "dx"), frozenset[str](), node.move.back if node.move else None
+            dy, kept, back = (
+                self._value(index, node.name, "dx"),
+                frozenset[str](),
+                node.move.back if node.move else None,
+            )
             if position < len(chain) - 1:
                 if node.name not in parts:
                     continue  # nothing reads it
@@ -646,7 +667,7 @@ class _Lowering:
     def _reduce(self, unit: _Unit, kind: str, when: When) -> tuple[list[Event], dict[str, Buf]]:
         """The reductions of a unit's gradients, those of one kind in one event; and where each group's ends."""
         events: list[Event] = []
-        now = {g: buf for g, buf in zip(unit.groups, unit.bufs(kind), strict=True)}
+        now = dict(zip(unit.groups, unit.bufs(kind), strict=True))
         steps = {g: [r for r in self.places[g].reductions if r.when is when] for g in unit.groups}
         for k in range(max(map(len, steps.values()), default=0)):
             together: dict[tuple[object, ...], list[str]] = {}

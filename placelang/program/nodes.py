@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.graph import INPUT, LETTERS, Operation
 from placelang.plan.steps import AllGather, AllToAll, Journey, Reduce, Ring, Shard, Step
 from placelang.program.event import Op
@@ -17,8 +18,8 @@ from placelang.program.flow import Flow
 from placelang.source import Span
 
 
-@attrs.frozen
-class Node:
+@attrs.frozen(eq=False, repr=False)
+class Node(Frozen):
     """An operation, or a move of one value: `name` is what it makes, `ins` what it reads."""
 
     name: str
@@ -34,8 +35,8 @@ class Node:
         return self.move.axes if self.move else ()
 
 
-@attrs.frozen
-class Move:
+@attrs.frozen(eq=False, repr=False)
+class Move(Frozen):
     """A collective or slice in forward, and what it is in backward (None: nothing, the gradient is whole already)."""
 
     op: Op
@@ -100,9 +101,7 @@ class _Wiring:
 
     # --- before an operation -----------------------------------------------------------------------------------------
 
-    def _fetch(
-        self, o: Operation, k: int, source: Node, tensors: tuple[Mapping[str, str], ...]
-    ) -> Iterator[Move]:
+    def _fetch(self, o: Operation, k: int, source: Node, tensors: tuple[Mapping[str, str], ...]) -> Iterator[Move]:
         """What brings operand k where the operation can read it."""
         letters = o.letters[k]
         if o.kind == "opaque":

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Model, Stack, Tensor
 from placelang.plan import selectors
 from placelang.plan.merge import replace
@@ -18,8 +19,8 @@ from placelang.program.event import Label, Layout
 from placelang.source import Span
 
 
-@attrs.frozen
-class Placement:
+@attrs.frozen(eq=False, repr=False)
+class Placement(Frozen):
     """The layouts and transitions of one group. `use`: as compute reads it; `gather`: how, if not at rest so."""
 
     rest: Layout

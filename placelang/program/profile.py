@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 
-@attrs.frozen
-class Profile:
+
+@attrs.frozen(eq=False, repr=False)
+class Profile(Frozen):
     """`root_unit`: layers outside the repeated blocks gather and reduce together, as one unit that lives from its first
     use to its last in each pass (FSDP2's root group). `backward_gathers_all`: backward gathers a unit again even
     where it reads no value of it (embeddings, biases), so Phi = 0."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.model.model import Tensor
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import State, Train
@@ -17,8 +18,8 @@ from placelang.program.event import Buf, End, Event, Index, Layout, Var
 from placelang.program.profile import Profile
 
 
-@attrs.frozen
-class Rep:
+@attrs.frozen(eq=False, repr=False)
+class Rep(Frozen):
     """`trips` runs of `body`; the loop's index goes up from 0, or down to 0 when `reverse`. None: not known."""
 
     loop: str
@@ -30,8 +31,8 @@ class Rep:
 Item = Event | Rep
 
 
-@attrs.frozen
-class Group:
+@attrs.frozen(eq=False, repr=False)
+class Group(Frozen):
     """Parameters that travel together: of one stack, or of one operation in it. `count` layers have one each."""
 
     name: str
@@ -44,8 +45,8 @@ class Group:
         return self.loop is not None
 
 
-@attrs.frozen
-class Rest:
+@attrs.frozen(eq=False, repr=False)
+class Rest(Frozen):
     """A state that lives between steps: buffers of `kind` of `group`, their layout, format and tier at rest."""
 
     state: State
@@ -57,8 +58,8 @@ class Rest:
     tier: str = "device"
 
 
-@attrs.frozen
-class Activation:
+@attrs.frozen(eq=False, repr=False)
+class Activation(Frozen):
     """A value inside or between layers: the size of each dim (a named size of the model or job, or a number), and how
     it lies. Its gradient has the same."""
 
@@ -66,8 +67,8 @@ class Activation:
     layout: Layout
 
 
-@attrs.frozen
-class Program:
+@attrs.frozen(eq=False, repr=False)
+class Program(Frozen):
     """One training step for every rank. `tokens` is the layout of the data: which axes split batch and sequence."""
 
     mesh: Mesh

@@ -11,8 +11,9 @@ from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import fault
 from placelang.model.graph import opens as graph_is_known
 from placelang.model.graph import operations
-from placelang.model.model import Model
+from placelang.model.model import Model, Routing
 from placelang.plan import selectors
+from placelang.plan.infer import split_axes
 from placelang.plan.mesh import Role
 from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import (
@@ -31,6 +32,7 @@ from placelang.plan.steps import (
 from placelang.plan.text import step_text
 from placelang.program.lower import opens
 from placelang.source import Span
+from placelang.syntax import ast
 
 _ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE)
 
@@ -50,13 +52,15 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
         axis = next(a for a in plan.mesh.axes if a.role is not Role.DATA)
         yield _not_yet(f"`{axis.name}` inside the layers of {model.name}, whose operations it does not know", axis.span)
     for placed in plan.placed:
+        yield from _fused(placed, model)
         yield from _selections(placed, plan, model)
         yield from _steps(placed)
     for step in plan.update:
-        if not isinstance(step, AllGather):
+        if not isinstance(step, AllGather) or step.wire or step.bucket or step.dtype:
             yield _not_yet(f"`update: {step_text(step, full=False)}`", step.span)
     if plan.schedule is not None:
         yield _not_yet("pipeline schedules", plan.schedule.span)
+    yield from _model(plan)
     train = plan.train
     for name, said in (
         ("clip", train.clip is not None),
@@ -66,7 +70,40 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
         ("loss = samples", train.loss == "samples"),
     ):
         if said:
-            yield _not_yet(f"`train ({name})`", None)
+            yield _not_yet(f"`train ({name})`", train.span)
+
+
+def _model(plan: Plan) -> Iterator[Diagnostic]:
+    """What of the function that the model computes is not lowered."""
+    model, routing = plan.model, plan.model.routing if plan.model else Routing()
+    span = next((s.value.span for s in plan.repeated if isinstance(s, ast.Fact) and s.kind == "model"), None)
+    if model is not None and model.params_trainable < model.params:
+        yield _not_yet("frozen parameters", span)
+    if routing.tokenwise:
+        return
+    what = "a capacity" if routing.capacity is not None else "a load-balance loss"
+    if routing.group is not None:
+        yield _not_yet(f"routing with {what}", span)
+    elif split_axes(plan.journey(State.ACTIVATIONS)):
+        yield fault(
+            "E213",
+            f"routing with {what} depends on a token set, and the model names none",
+            span,
+            rule="which tokens meet is part of the function that the model computes",
+            help="`group = dp` (one set a data rank), or `group = global` (one set of all tokens)",
+        )
+
+
+def _fused(placed: Placed, model: Model) -> Iterator[Diagnostic]:
+    """Keys and values that are one matrix with the queries can't be gathered apart."""
+    if placed.state is not State.ACTIVATIONS:
+        return
+    fused = any(o.kind == "attention" and len(o.ins) == 1 for stack in model.stacks for o in operations(model, stack))
+    for step in placed.journey:
+        if fused and isinstance(step, AllGather):
+            yield _not_yet(
+                f"`{step_text(step, full=False)}` with the fused query-key-value matrix of {model.name}", step.span
+            )
 
 
 def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic]:
@@ -139,7 +176,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             )
         case Gather():
             known = isinstance(step.keep, Keep) or bool(step.keep.axes)
-            return known and step.unit == "layer" and step.bucket is None
+            return known and (step.unit, step.bucket, step.wire) == ("layer", None, None)
         case Reduce() if activations:
             return step.dim in ("seq", "0") and step.bucket is None and not step.mean
         case Reduce():

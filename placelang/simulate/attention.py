@@ -1,8 +1,10 @@
-"""Causal softmax attention on a rank's own heads and positions, and its gradients.
+"""Causal softmax attention with capped scores on a rank's own heads and positions, and its gradients.
 
 Positions and heads are those of the whole: a rank that holds a part of the queries masks by their places in the row,
-and a query head looks at the key and value head of its group. A fused operand holds query, key and value of each head
-side by side, so that a split by heads keeps them together. Not for: what splits them.
+and a query head looks at the key and value head of its group. Scores are capped by tanh, as in Gemma 2: without a cap a
+bias of keys would shift all scores of a row alike and have no gradient, and an error there would not show. A fused
+operand holds query, key and value of each head side by side, so that a split by heads keeps them together. Not for:
+what splits them.
 """
 
 from __future__ import annotations
@@ -74,17 +76,15 @@ def _heads(x: Held, width: int) -> list[int]:
     return [int(head) for head in runs[:, 0] // width]
 
 
-def _weights(o: Operands) -> Array:
-    """(batch, heads, s, t): each query's softmax over the keys that it sees."""
-    scores = np.einsum("bsad,btad->bast", o.q, o.k[:, :, o.group]) / np.sqrt(HEAD)
-    scores = np.where(o.seen, scores, -np.inf)
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-    weights: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return weights
+def _weights(o: Operands) -> tuple[Array, Array]:
+    """(batch, heads, s, t): each query's softmax over the keys that it sees, and the capped scores."""
+    capped: Array = np.tanh(np.einsum("bsad,btad->bast", o.q, o.k[:, :, o.group]) / np.sqrt(HEAD))
+    powers = np.where(o.seen, np.exp(capped), 0.0)  # between 1/e and e: no need to shift
+    return powers / powers.sum(axis=-1, keepdims=True), capped
 
 
 def forward(o: Operands) -> Array:
-    y: Array = np.einsum("bast,btad->bsad", _weights(o), o.v[:, :, o.group])
+    y: Array = np.einsum("bast,btad->bsad", _weights(o)[0], o.v[:, :, o.group])
     return y.reshape(*y.shape[:2], -1)
 
 
@@ -92,9 +92,9 @@ def backward(o: Operands, dy: Array) -> tuple[Array, ...]:
     """The gradients of queries, keys and values, or of the fused operand, as far as the own query heads go."""
     if dy.shape != (*o.q.shape[:2], o.q.shape[2] * HEAD):
         raise NoDenotation(f"a gradient of shape {dy.shape} meets attention of shape {o.q.shape}")
-    p, dout = _weights(o), dy.reshape(o.q.shape)
+    (p, capped), dout = _weights(o), dy.reshape(o.q.shape)
     dp = np.einsum("bsad,btad->bast", dout, o.v[:, :, o.group])
-    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / np.sqrt(HEAD)
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) * (1 - capped**2) / np.sqrt(HEAD)
     dq = np.einsum("bast,btad->bsad", ds, o.k[:, :, o.group])
     dk, dv = np.zeros(o.k.shape), np.zeros(o.v.shape)
     for head, shared in enumerate(o.group):

@@ -20,7 +20,7 @@ from placelang.simulate import attention
 from placelang.simulate.arrays import Array, NoDenotation
 from placelang.simulate.forms import Held
 
-SHARES = (1.0, 0.5)
+SHARES = (0.9, 0.6)
 """What the summands of "add" are multiplied with."""
 
 KEPT = 0.75

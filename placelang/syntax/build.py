@@ -14,14 +14,15 @@ import attrs
 from lark import Token, Tree
 
 from placelang.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
+from placelang.frozen import Frozen
 from placelang.source import Source, Span
 from placelang.syntax import ast, words
 
 EDITIONS = (1,)
 
 
-@attrs.define
-class Builder:
+@attrs.define(eq=False, repr=False)
+class Builder(Frozen):
     """Builds what it is given the tree of, and gathers what is wrong with it in `diagnostics`.
 
     `offset` is where in `source` the parsed text begins; `blocks` holds the statements, parsed before, of the blocks

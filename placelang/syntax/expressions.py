@@ -123,11 +123,12 @@ class Expressions:
             parts += self.element(node)
             before = node.span.end
         beside, own = self._between(before, end)
-        if not nodes and not own and not beside:
-            return (f"{opening}{closing}",)
-        parts += (Choice(",", "") if nodes else "", *beside)
-        for i, comment in enumerate(own):
-            parts += (HARD, comment) if nodes or i else (comment,)
+        if not nodes:
+            lines = [part for comment in own for part in (HARD, comment)]
+            return (opening, *beside, nest(*lines), HARD, closing) if own or beside else (f"{opening}{closing}",)
+        parts += (Choice(",", ""), *beside)
+        for comment in own:
+            parts += (HARD, comment)
         return (group(opening, *head, nest(SOFT, group(*parts)), SOFT, closing),)
 
     def element(self, node: Element) -> tuple[Doc, ...]:

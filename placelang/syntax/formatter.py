@@ -40,7 +40,7 @@ def print_node(node: ast.Node) -> str:
         case _ if isinstance(node, ast.Expr):
             return _text(printer.expr(node))
     assert isinstance(node, ast.Statement), node
-    return _text(printer.statement(node))
+    return _text(printer.documented(node))
 
 
 def _pads(statements: tuple[ast.Statement, ...], source: str) -> list[int]:
@@ -93,11 +93,11 @@ class _Statements(Expressions):
                 else:
                     add((comment.text,), comment.span.start, comment.span.end)
             if statement is not None:
-                doc = self._documented(statement, pad)
+                doc = self.documented(statement, pad)
                 add(doc, at, statement.span.end)
         return lines
 
-    def _documented(self, statement: ast.Statement, pad: int) -> tuple[Doc, ...]:
+    def documented(self, statement: ast.Statement, pad: int = 0) -> tuple[Doc, ...]:
         text = self.statement(statement, pad)
         doc = statement.doc if isinstance(statement, ast.Documented) else ""
         # Comments that stood where none is kept. They must not become documentation, which `##` would.

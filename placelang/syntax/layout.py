@@ -11,39 +11,41 @@ from collections.abc import Iterable
 
 import attrs
 
+from placelang.frozen import Frozen
+
 INDENT = 2
 
 
-@attrs.frozen
-class Break:
+@attrs.frozen(eq=False, repr=False)
+class Break(Frozen):
     """A newline where its group is broken, else `flat`; None: always a newline, and every group around is broken."""
 
     flat: str | None = ""
 
 
-@attrs.frozen
-class Choice:
+@attrs.frozen(eq=False, repr=False)
+class Choice(Frozen):
     """`broken` where its group is broken, else `flat`."""
 
     broken: str
     flat: str
 
 
-@attrs.frozen
-class Suffix:
+@attrs.frozen(eq=False, repr=False)
+class Suffix(Frozen):
     """Written at the end of the line that it is met in, and breaks every group around: a comment."""
 
     text: str
 
 
-@attrs.frozen
-class Group:
+@attrs.frozen(eq=False, repr=False)
+class Group(Frozen):
     parts: tuple[Doc, ...]
     broken: bool
 
 
-@attrs.frozen
-class Nest:
+@attrs.frozen(eq=False, repr=False)
+class Nest(Frozen):
     """Lines that begin in here are indented by one step more."""
 
     parts: tuple[Doc, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
+from placelang.frozen import Frozen
 from placelang.source import Source
 from placelang.syntax.scan import CLOSERS, OPENERS, Scan, Token
 
@@ -19,8 +20,8 @@ KEYWORDS = frozenset(
 )  # fmt: skip
 
 
-@attrs.define
-class Block:
+@attrs.define(eq=False, repr=False)
+class Block(Frozen):
     """What stands between the `{` at `open` and the `}` at `close` (or where one should be)."""
 
     open: int
@@ -31,8 +32,8 @@ class Block:
     brackets: list[Token] = attrs.field(factory=list)  # `(` and `[` that are open in the current statement
 
 
-@attrs.define
-class Outline:
+@attrs.define(eq=False, repr=False)
+class Outline(Frozen):
     """One statement: its own tokens (of its blocks only the braces), its blocks, and the first wrong bracket."""
 
     tokens: list[Token] = attrs.field(factory=list)

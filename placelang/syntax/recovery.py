@@ -10,6 +10,7 @@ import attrs
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from placelang.diagnostics.diagnostic import Diagnostic, Fix, Label, Severity
+from placelang.frozen import Frozen
 from placelang.source import Source
 from placelang.syntax import ast
 from placelang.syntax.build import Builder
@@ -27,8 +28,8 @@ def recover(source: Source, scan: Scan, builder: Builder) -> tuple[ast.Statement
     return Recovery(source, scan, builder).statements(outline(source, scan))
 
 
-@attrs.define
-class Recovery:
+@attrs.define(eq=False, repr=False)
+class Recovery(Frozen):
     """Parses statement by statement; the first mistake of each is said, the rest of the statement forgiven."""
 
     source: Source

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
+from placelang.frozen import Frozen
 from placelang.source import Source, Span
 from placelang.syntax.scan import Token
 
@@ -17,8 +18,8 @@ WORDS = ("name", "digits", "string")  # kinds of tokens that an operand may be
 _NONE = Token("none", "", 0, 0)
 
 
-@attrs.frozen
-class Refusal:
+@attrs.frozen(eq=False, repr=False)
+class Refusal(Frozen):
     """The tokens of one statement (of its blocks only the braces). The parser refused the one at `at`, or the end if
     there is none; it would have taken the terminals `accepts`."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import attrs
 
+from placelang.frozen import Frozen
 from placelang.source import Source
 from placelang.syntax.ast import Comment
 from placelang.syntax.table import lalr
@@ -35,8 +36,8 @@ class Token(NamedTuple):
     end: int
 
 
-@attrs.frozen
-class Scan:
+@attrs.frozen(eq=False, repr=False)
+class Scan(Frozen):
     """What the pass found. `docs` is the text of the `##` lines that stand before the token at an offset."""
 
     tokens: tuple[Token, ...]

@@ -52,10 +52,11 @@ def lalr() -> lark.Lark:
 
 def fresh() -> bool:
     """Whether the table was made by this lark from the grammar as it is. Raises OSError if there is no grammar."""
+    key = _key()
     try:
         with table_file().open(encoding="utf-8") as file:
-            return bool(json.load(file)["key"] == _key())
-    except (ValueError, LookupError, TypeError):
+            return bool(json.load(file)["key"] == key)
+    except (OSError, ValueError, LookupError, TypeError):
         return False
 
 

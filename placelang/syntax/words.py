@@ -61,11 +61,11 @@ def number(text: str) -> tuple[Fraction, str] | None:
     nearest = _meant(unit)
     if nearest is not None:
         units = " or ".join(f"`{u}`" for u in nearest)
-        raise BadWord(f"unknown unit `{unit}` in `{text}`: did you mean {units}?", digits + nearest[0])
+        raise BadWord(f"unknown unit `{unit}` in `{text}`: did you mean {units}?", digits + nearest[0] if len(nearest) == 1 else "")
     factor = _MULTIPLIERS.get(unit.lower())
     if factor is not None and _PLAIN.fullmatch(digits):
         better = spell(_value(text, digits, "") * factor, "")
-        raise BadWord(f"`{text}` has a multiplier but no unit", better, f"counts are written out: `{better}`")
+        raise BadWord(f"`{text}` has a multiplier but no unit", better, "counts are written out")
     if _NAME.fullmatch(text) and not digits.endswith("_"):
         return None
     if unit.startswith("."):

@@ -63,7 +63,7 @@ def _say(screen: Screen, file: str, strategy: Strategy, named: bool) -> None:
     if strategy.ok and strategy.plan:
         screen.out(verdict_line(screen, strategy, file if named else ""))
         screen.out()
-        for row in inferred(screen, lines(strategy.plan, strategy.given)):
+        for row in inferred(screen, lines(strategy.plan)):
             screen.out(row)
         if diagnostics:
             screen.out()
@@ -81,7 +81,8 @@ def inferred(screen: Screen, elaborated: Iterable[Line]) -> list[str]:
     rows = []
     for line in elaborated:
         mark = screen.paint("added", "+") if line.why else " "
-        rows.append(f"  {mark} {line.text}")
+        first, *rest = line.text.split("\n")
+        rows += [f"  {mark} {first}", *(f"    {row}" for row in rest)]
         for reason in line.why:
             rows += [screen.paint("dim", row) for row in folded(reason, "      # ", "      #   ", message_width())]
     return rows

@@ -1,15 +1,17 @@
 """The command `place`: its options, its help and its exit codes.
 
-0 sound or done, 1 refused or not verified, 2 bad usage, 70 a fault of placelang itself. Everything but click is imported
-by the command that needs it, so that `place check` feels instant. Not for: what a command says (one module each).
+0 sound or done, 1 refused or not verified, 2 bad usage, 70 a fault of placelang itself. Everything but click is
+imported by the command that needs it, so that `place check` feels instant. Not for: what a command says (one module
+each).
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -62,37 +64,53 @@ def _sets(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) 
 
 
 _Command = Callable[..., Any]
-_SET = click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, callback=_sets, help="Give an arg, a mesh size or a fact a value (repeatable).")  # fmt: skip
+_Option = Callable[[_Command], _Command]
+_SET = click.option(
+    "--set",
+    "sets",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_sets,
+    help="Give an arg, a mesh size or a fact a value (repeatable).",
+)
 _MODEL = click.option("--model", metavar="NAME|FILE", help="A model of the catalogue, or a Hugging Face config.json.")
-_NPROC = click.option("--nproc", type=click.IntRange(1, 1024), metavar="N", help="Processes to start; gives an axis without a size its size.")  # fmt: skip
+_NPROC = click.option(
+    "--nproc",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes to start; an axis without a size gets what they leave.",
+)
 _STEPS = click.option("--steps", type=click.IntRange(1), metavar="K", help="Training steps.")
 _TEXT = click.option("--text", metavar="FILE", help="Train on this file's bytes (default: Python's reference pages).")
+_CHECK = click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 if a file is not formatted.")
+_DIFF = click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
+_FORCE = click.option("--force", is_flag=True, help="Run what was refused as unsound, knowing that it trains wrongly.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else.")
 _PLAIN = click.option("--plain", is_flag=True, help="No colour and no redrawing (NO_COLOR does it too).")
+_FILE = click.argument("file", metavar="FILE")
+_FILES = click.argument("files", metavar="FILE...", nargs=-1, required=True)
 
 
-def _file(**options: Any) -> Callable[[_Command], _Command]:
-    return click.argument("files" if "nargs" in options else "file", metavar="FILE" + ("..." if "nargs" in options else ""), **options)  # fmt: skip
+def _command(*options: _Option, examples: str) -> Callable[[_Command], click.Command]:
+    """A command of the group with these options, `--plain`, and examples (one a line) at the end of its help."""
 
-
-def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
+    def decorate(command: _Command) -> click.Command:
+        decorated, every = command, (*options, cast(_Option, _PLAIN))
+        for option in reversed(every):
+            decorated = option(decorated)
+        lines = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+        return cli.command(epilog=f"\b\nExamples:\n{lines}")(decorated)
 
     return decorate
-
-
-def _examples(*lines: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _finish(ok: bool) -> None:
     sys.exit(0 if ok else REFUSED)
 
 
-@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="place", message="%(prog)s %(version)s")
 def cli() -> None:
     """Place the training of a model on many devices: one text, checked, costed, run.
@@ -101,8 +119,17 @@ def cli() -> None:
     """
 
 
-@cli.command(epilog=_examples("place check train.place", "place check *.place", "place check train.place --set dp=8 --json"))
-@_with(_file(nargs=-1, required=True), _SET, _MODEL, _JSON, _PLAIN)
+@_command(
+    _FILES,
+    _SET,
+    _MODEL,
+    _JSON,
+    examples="""
+    place check train.place
+    place check *.place
+    place check train.place --set dp=8 --json
+""",
+)
 def check(files: tuple[str, ...], sets: dict[str, str], model: str | None, as_json: bool, plain: bool) -> None:
     """Say whether each FILE trains like one device, and show what was inferred."""
     from placelang.tools.check import check as run_check
@@ -111,8 +138,17 @@ def check(files: tuple[str, ...], sets: dict[str, str], model: str | None, as_js
     _finish(run_check(Screen(as_json, plain), files, sets, model))
 
 
-@cli.command(epilog=_examples("place explain train.place", "place explain E201", "place explain grads-left-partial"))
-@_with(click.argument("target", metavar="FILE|CODE"), _SET, _MODEL, _JSON, _PLAIN)
+@_command(
+    click.argument("target", metavar="FILE|CODE"),
+    _SET,
+    _MODEL,
+    _JSON,
+    examples="""
+    place explain train.place
+    place explain E201
+    place explain grads-left-partial
+""",
+)
 def explain(target: str, sets: dict[str, str], model: str | None, as_json: bool, plain: bool) -> None:
     """Print the complete strategy of a FILE with a reason for each inferred line, or the page of an error CODE."""
     from placelang.tools.explain import explain as run_explain
@@ -121,13 +157,17 @@ def explain(target: str, sets: dict[str, str], model: str | None, as_json: bool,
     _finish(run_explain(Screen(as_json, plain), target, sets, model))
 
 
-@cli.command(epilog=_examples("place fmt train.place", "place fmt --check *.place", "place fmt --diff train.place", "place fmt - < train.place"))  # fmt: skip
-@_with(
-    _file(nargs=-1, required=True),
-    click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 if a file is not formatted."),
-    click.option("--diff", is_flag=True, help="Write nothing; show what would change."),
+@_command(
+    _FILES,
+    _CHECK,
+    _DIFF,
     _JSON,
-    _PLAIN,
+    examples="""
+    place fmt train.place
+    place fmt --check *.place
+    place fmt --diff train.place
+    place fmt - < train.place
+""",
 )
 def fmt(files: tuple[str, ...], only_check: bool, diff: bool, as_json: bool, plain: bool) -> None:
     """Lay out each FILE in the one canonical form. A file with syntax errors is left as it is."""
@@ -137,8 +177,16 @@ def fmt(files: tuple[str, ...], only_check: bool, diff: bool, as_json: bool, pla
     _finish(run_fmt(Screen(as_json, plain), files, only_check, diff))
 
 
-@cli.command(epilog=_examples("place cost train.place --model gpt2_124m --set dp=2 --set seq=1024 --set micro_batch=1", "place cost train.place --model ./config.json --json"))  # fmt: skip
-@_with(_file(), _SET, _MODEL, _JSON, _PLAIN)
+@_command(
+    _FILE,
+    _SET,
+    _MODEL,
+    _JSON,
+    examples="""
+    place cost train.place --model gpt2_124m --set dp=2 --set seq=1024
+    place cost train.place --model ./config.json --json
+""",
+)
 def cost(file: str, sets: dict[str, str], model: str | None, as_json: bool, plain: bool) -> None:
     """Print memory per device by state and traffic per axis of one step, as formula and as number."""
     from placelang.tools.cost import cost as run_cost
@@ -147,12 +195,21 @@ def cost(file: str, sets: dict[str, str], model: str | None, as_json: bool, plai
     _finish(run_cost(Screen(as_json, plain), file, sets, model))
 
 
-@cli.command(epilog=_examples("place run train.place --nproc 2", "place run train.place --nproc 2 --steps 100 --text book.txt", "place run wrong.place --nproc 2 --force"))  # fmt: skip
-@_with(
-    _file(), _SET, _MODEL, _NPROC, _STEPS, _TEXT,
-    click.option("--force", is_flag=True, help="Run a text that was refused as unsound, knowing that it trains the wrong thing."),
-    _JSON, _PLAIN,
-)  # fmt: skip
+@_command(
+    _FILE,
+    _SET,
+    _MODEL,
+    _NPROC,
+    _STEPS,
+    _TEXT,
+    _FORCE,
+    _JSON,
+    examples="""
+    place run train.place --nproc 2
+    place run train.place --nproc 2 --steps 100 --text book.txt
+    place run wrong.place --nproc 2 --force
+""",
+)
 def run(
     file: str,
     sets: dict[str, str],
@@ -171,8 +228,19 @@ def run(
     _finish(run_run(Screen(as_json, plain), file, sets, model, nproc=nproc, steps=steps, text=text, force=force))
 
 
-@cli.command(epilog=_examples("place verify train.place --nproc 2", "place verify train.place --nproc 2 --steps 5 --json"))
-@_with(_file(), _SET, _MODEL, _NPROC, _STEPS, _TEXT, _JSON, _PLAIN)
+@_command(
+    _FILE,
+    _SET,
+    _MODEL,
+    _NPROC,
+    _STEPS,
+    _TEXT,
+    _JSON,
+    examples="""
+    place verify train.place --nproc 2
+    place verify train.place --nproc 2 --steps 5 --json
+""",
+)
 def verify(
     file: str,
     sets: dict[str, str],
@@ -190,8 +258,13 @@ def verify(
     _finish(run_verify(Screen(as_json, plain), file, sets, model, nproc=nproc, steps=steps, text=text))
 
 
-@cli.command(epilog=_examples("place doctor", "place doctor --json"))
-@_with(_JSON, _PLAIN)
+@_command(
+    _JSON,
+    examples="""
+    place doctor
+    place doctor --json
+""",
+)
 def doctor(as_json: bool, plain: bool) -> None:
     """Say what is installed, what works here, and what would not and why."""
     from placelang.tools.doctor import doctor as run_doctor
@@ -200,8 +273,16 @@ def doctor(as_json: bool, plain: bool) -> None:
     _finish(run_doctor(Screen(as_json, plain)))
 
 
-@cli.command(epilog=_examples("place repl", "place repl train.place --model gpt2_124m", "echo 'params: shard(dp)' | place repl"))
-@_with(_file(required=False), _SET, _MODEL, _PLAIN)
+@_command(
+    click.argument("file", metavar="FILE", required=False),
+    _SET,
+    _MODEL,
+    examples="""
+    place repl
+    place repl train.place --model gpt2_124m
+    echo 'params: shard(dp)' | place repl
+""",
+)
 def repl(file: str | None, sets: dict[str, str], model: str | None, plain: bool) -> None:
     """Write a strategy line by line; each answer says what changed. Starts from FILE, if one is given."""
     from placelang.tools.repl import repl as run_repl
@@ -212,6 +293,7 @@ def repl(file: str | None, sets: dict[str, str], model: str | None, plain: bool)
 
 def main() -> None:
     """The console script."""
+    gc.set_threshold(50_000, 20, 20)  # what imports make lasts; looking through it again and again takes 5 % of a check
     from placelang.tools.screen import forgiving
 
     forgiving()

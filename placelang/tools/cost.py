@@ -6,17 +6,21 @@ Not for: the formulas (`cost` the room) or how numbers and formulas are written 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from placelang.api import Strategy, no_model
 from placelang.cost.cost import Cost, as_json
-from placelang.cost.expr import BYTES, Clause, Expr, bytes_text, constant, count_text, symbols, text, total
+from placelang.cost.expr import Clause, Expr, bytes_text, count_text, symbols, text, total
 from placelang.cost.traffic import Traffic
 from placelang.diagnostics import render
 from placelang.tools import inputs
-from placelang.tools.screen import WIDTH, Screen, columns, folded
+from placelang.tools.screen import KEEP, WIDTH, Screen, columns, folded
 
+_CONVENTIONS = (
+    "bytes: gathered, scattered or reduced, an all_reduce counted twice; on the wire: what one rank sends in a ring,"
+    " (n - 1)/n of that"
+)
 _UNKNOWN = "?"
 _HOW = {"s": "seq=1024", "b": "micro_batch=1"}  # symbols whose fact has another name
 NOTHING: Mapping[str, Any] = {"memory": None, "comm": None, "time": None, "assumptions": [], "formulas": {}}
@@ -37,7 +41,7 @@ def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) 
             "ok": ok,
             "verdict": strategy.verdict.value,
             "diagnostics": render.json_value(diagnostics),
-            "unknown": sorted(hint.partition("=")[0] for hint in _hints(known)) if known else [],
+            "unknown": sorted(hint.partition("=")[0] for hint in hints(known)) if known else [],
             **(as_json(known) if known else NOTHING),
         }
     )
@@ -55,13 +59,16 @@ def table(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
     rows += ["", screen.paint("strong", "where")]
     for clause in clauses.values():
         if clause.name not in cost.by_state:
-            rows += folded(f"{clause.name} = {clause.body}" + (f" ({clause.doc})" if clause.doc else ""), "  ", "      ")
+            rows += folded(
+                f"{clause.name} = {clause.body}" + (f" ({clause.doc})" if clause.doc else ""), "  ", "      "
+            )
     rows += folded(", ".join(_sizes(cost)), "  ", "      ")
     rows += ["", screen.paint("strong", "assumed")]
     for assumption in cost.assumptions:
         rows += folded(f"{assumption.name}: {assumption.text}", "  ", "      ")
-    if hints := _hints(cost):
-        rows += ["", *folded(f"{_UNKNOWN} needs sizes that are not given: {' '.join(f'--set {h}' for h in hints)}", "", "  ")]
+    if given := hints(cost):
+        wanted = " ".join(f"--set{KEEP}{hint}" for hint in given)
+        rows += ["", *folded(f"{_UNKNOWN} needs sizes that are not given: {wanted}", "", "  ")]
     return rows
 
 
@@ -92,11 +99,7 @@ def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str
     rows: list[str] = []
     for axes in cost.axes:
         moved = cost.on(axes)
-        table = [("phase", "collective", "count", "bytes", "on the wire")]
-        table += [
-            (t.phase, f"{t.kind} {t.dtype}", _count(cost, t.count), _bytes(cost, t.alg), _bytes(cost, t.wire)) for t in moved
-        ]
-        table.append(("all", "", _count(cost, total(t.count for t in moved)), *(_sum(cost, moved, c) for c in ("alg", "wire"))))
+        table = [("phase", "collective", "count", "bytes", "on the wire"), *_collectives(cost, moved)]
         head, *lines = columns(table, right=(2, 3, 4))
         rows += [screen.paint("strong", f"traffic of a step over {' * '.join(axes)}"), screen.paint("dim", head)]
         for line, t in zip(lines, moved, strict=False):
@@ -106,12 +109,15 @@ def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str
             else:
                 rows += [line, *folded(formula, "      = ", "        ")]
         rows += lines[len(moved) :]
-    rows += folded("bytes: gathered, scattered or reduced, an all_reduce counted twice; on the wire: what one rank sends in a ring, (n - 1)/n of that", "  ", "  ")  # fmt: skip
-    return rows
+    return [*rows, *folded(_CONVENTIONS, "  ", "  ")]
 
 
-def _sum(cost: Cost, moved: Iterable[Traffic], convention: str) -> str:
-    return _bytes(cost, total((constant(0, BYTES), *(getattr(t, convention) for t in moved))))
+def _collectives(cost: Cost, moved: Sequence[Traffic]) -> Iterator[tuple[str, ...]]:
+    """A row for each kind of collective, and one for all."""
+    for t in moved:
+        yield t.phase, f"{t.kind} {t.dtype}", _count(cost, t.count), _bytes(cost, t.alg), _bytes(cost, t.wire)
+    alg, wire = total(t.alg for t in moved), total(t.wire for t in moved)
+    yield "all", "", _count(cost, total(t.count for t in moved)), _bytes(cost, alg), _bytes(cost, wire)
 
 
 def _bytes(cost: Cost, expr: Expr | None) -> str:
@@ -150,10 +156,10 @@ def _sizes(cost: Cost) -> list[str]:
     """The symbols in the formulas, with their values and what they stand for."""
     found = {s.name: s for s in symbols(*_shown(cost))}
     docs = {name: f" ({s.doc})" if len(name) == 1 and s.doc else "" for name, s in found.items()}
-    return [f"{name} = {cost.values.get(name, _UNKNOWN)}{docs[name]}" for name in found]
+    return [f"{name} = {cost.values.get(name, _UNKNOWN)}".replace(" ", KEEP) + docs[name] for name in found]
 
 
-def _hints(cost: Cost) -> list[str]:
+def hints(cost: Cost) -> list[str]:
     """How to give each size that a number still needs: what follows `--set`."""
     names = {name for expr in _shown(cost) for name in cost.unknown(expr)}
     return sorted(_HOW.get(name, f"{name}=8") for name in names)

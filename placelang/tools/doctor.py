@@ -80,7 +80,9 @@ def _data() -> Iterator[Finding]:
         models, strategies = len(catalogue.names()), len(library.names())
         yield Finding("standard library", GOOD, f"{models} models, {strategies} strategies in {data('stdlib')}")
     except OSError as error:
-        yield Finding("standard library", BAD, str(error), "models and strategies have no names; install placelang again")
+        yield Finding(
+            "standard library", BAD, str(error), "models and strategies have no names; install placelang again"
+        )
     try:
         fresh = table.fresh()
     except OSError as error:
@@ -130,4 +132,3 @@ def _memory() -> str:
     except (AttributeError, OSError, ValueError):
         return "not known on this system"
     return f"{whole / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
-

@@ -5,15 +5,16 @@ Not for: finding what is inferred (`plan.explain`) or the pages themselves (`dia
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from placelang.diagnostics import codes, render
 from placelang.diagnostics.codes import Code
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.suggest import did_you_mean
+from placelang.program.profile import PROFILES
 from placelang.tools import inputs
 from placelang.tools.check import verdict_line
 from placelang.tools.screen import Screen, folded
@@ -23,7 +24,7 @@ _LOOKS_LIKE_A_CODE = re.compile(r"[EWNewn]\d{1,4}|[a-z]+(-[a-z]+)+")
 
 def explain(screen: Screen, target: str, sets: Mapping[str, str], model: str | None) -> bool:
     """Explain a file or a code; whether there was something to explain."""
-    if not Path(target).is_file() and target != inputs.STDIN:
+    if not os.path.isfile(target) and target != inputs.STDIN:
         if (code := codes.find(target)) is not None:
             return _page(screen, code)
         if _LOOKS_LIKE_A_CODE.fullmatch(target):
@@ -52,7 +53,8 @@ def _page(screen: Screen, code: Code) -> bool:
 def _no_code(screen: Screen, word: str) -> bool:
     known = {name: name for code in codes.CODES.values() for name in (code.code, code.name)}
     near = did_you_mean(word, known)
-    diagnostic = Diagnostic("E101", f"there is no code and no file `{word}`", help=f"did you mean `{near}`?" if near else "")
+    help = f"did you mean `{near}`?" if near else ""
+    diagnostic = Diagnostic("E101", f"there is no code and no file `{word}`", help=help)
     screen.answer({"ok": False, "diagnostics": render.json_value([diagnostic])})
     screen.show([diagnostic])
     return False
@@ -74,7 +76,7 @@ def _file(screen: Screen, file: str, sets: Mapping[str, str], model: str | None)
         screen.answer(answer)
         screen.show(strategy.diagnostics)
         return False
-    profile = strategy.program.profile
+    profile = PROFILES["torch"] if strategy.gaps else strategy.program.profile
     elaborated = strategy.explain()
     answer["elaborated"] = elaborated
     answer["profile"] = {"name": profile.name, "text": profile.text}

@@ -1,7 +1,7 @@
 """`place fmt`: files in their canonical layout, written so that nothing can be lost.
 
-A file with syntax errors is left alone, so is one whose formatted text would not say the same; a write is atomic. Not for:
-the layout itself (`syntax.formatter`).
+A file with syntax errors is left alone, so is one whose formatted text would not say the same; a write is atomic. Not
+for: the layout itself (`syntax.formatter`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def formatted(file: str) -> Formatted:
         return Formatted(file, source.text, source.text, problems)
     after = format_file(tree)
     if not _says_the_same(tree, after):
-        lost = Diagnostic("E001", "the formatted text would not say the same; the file is left as it is", help="please report it")
+        lost = Diagnostic(
+            "E001", "the formatted text would not say the same; the file is left as it is", help="please report it"
+        )
         return Formatted(file, source.text, source.text, (lost,))
     return Formatted(file, source.text, after, problems, _raw_differs(file, source.text))
 
@@ -98,7 +100,9 @@ def _written(f: Formatted) -> Formatted:
     try:
         write(f.file, f.after)
     except OSError as error:
-        why = Diagnostic("E002", f"`{f.file}` cannot be written: {error.strerror or error}", help="its text is as it was")
+        why = Diagnostic(
+            "E002", f"`{f.file}` cannot be written: {error.strerror or error}", help="its text is as it was"
+        )
         return attrs.evolve(f, after=f.before, raw_differs=False, diagnostics=(*f.diagnostics, why))
     return f
 

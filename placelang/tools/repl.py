@@ -1,17 +1,19 @@
 """`place repl`: statements in, verdict and cost out, and what each statement changed.
 
-On a terminal with editing, history and completion; piped, line by line without prompts. No error ends it. Not for: what a
-session is (`session`).
+On a terminal with editing, history and completion; piped, line by line without prompts. No error ends it. Not for: what
+a session is (`session`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from placelang.api import Strategy
 from placelang.cost.expr import bytes_text
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.plan.explain import lines
@@ -77,14 +79,16 @@ class Repl:
             return
         self.screen.show(strategy.diagnostics, result=True)
         self.screen.out(verdict_line(self.screen, strategy))
-        table = list(changes(old, self.session))
-        if table:
-            for row in _changes(self.screen, table):
-                self.screen.out(row)
-        elif strategy.ok and strategy.plan and strategy.plan.model is None:
-            for row in inferred(self.screen, lines(strategy.plan)):
-                self.screen.out(row)
-            self.screen.out(self.screen.paint("dim", "`:model gpt2_124m` says what it costs"))
+        if strategy.plan is None or not strategy.ok:
+            return
+        before = old.strategy
+        known = () if before.plan is None else lines(before.plan)
+        for row in inferred(self.screen, (line for line in lines(strategy.plan) if line not in known)):
+            self.screen.out(row)
+        for row in _changes(self.screen, list(changes(old, self.session))):
+            self.screen.out(row)
+        for hint in _hints(strategy):
+            self.screen.out(self.screen.paint("dim", hint))
 
     def _command(self, name: str, rest: str) -> None:
         commands: Mapping[str, Callable[[str], None]] = {
@@ -106,7 +110,8 @@ class Repl:
             from placelang.diagnostics.suggest import did_you_mean
 
             near = did_you_mean(name, commands)
-            self.screen.out(f"no command `:{name}`" + (f"; did you mean `:{near}`?" if near else "; `:help` lists them"))
+            said = f"did you mean `:{near}`?" if near else "`:help` lists them"
+            self.screen.out(f"no command `:{name}`; {said}")
             return
         commands[name](rest)
 
@@ -166,6 +171,14 @@ class Repl:
                 self.screen.out(f"`{file}` cannot be written: {getattr(error, 'strerror', None) or error}")
             else:
                 self.screen.out(f"saved {file}")
+
+
+def _hints(strategy: Strategy) -> Iterator[str]:
+    """What a number still needs."""
+    if strategy.plan is not None and strategy.plan.model is None:
+        yield "`:model gpt2_124m` says what it costs"
+    elif sizes := cost.hints(strategy.cost()):
+        yield f"? needs {', '.join(f'`:set {size}`' for size in sizes)}"
 
 
 def _changes(screen: Screen, table: list[Change]) -> list[str]:
@@ -232,7 +245,7 @@ def _typed() -> Iterator[str]:
     from placelang.model import catalogue
     from placelang.plan import library
 
-    words = [f":{w}" for w in ("model", "set", "show", "explain", "cost", "undo", "reset", "load", "save", "help", "quit")]
+    words = re.findall(r"^  (:\w+)", HELP, re.MULTILINE)
     words += ["params:", "grads:", "optimizer:", "activations:", "mesh", "model", "train", "apply", "update:"]
     words += ["shard", "replicate", "partial", "gather", "all_reduce", "reduce_scatter", "all_gather"]
     words += [*library.names(), *catalogue.names()]

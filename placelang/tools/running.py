@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import attrs
 
-from placelang.api import Strategy, find_model
+from placelang.api import Strategy
 from placelang.backend import probe
 from placelang.backend.errors import BackendError
 from placelang.diagnostics import render
 from placelang.diagnostics.diagnostic import Diagnostic, Verdict
+from placelang.model import catalogue
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
 from placelang.tools import inputs
@@ -62,7 +63,7 @@ def ready(
         return strategy.diagnostics
     if (absent := probe.missing()) is not None:
         return (absent,)
-    found = plan.model or find_model(TRAINED)
+    found = plan.model or catalogue.lookup(TRAINED)
     assert isinstance(found, Model), found
     many = _processes(plan, nproc)
     if isinstance(many, Diagnostic):
@@ -115,4 +116,3 @@ def refuse(screen: Screen, file: str, diagnostics: tuple[Diagnostic, ...], nothi
 def of_this_rank(screen: Screen) -> Screen:
     """Under a launcher every rank runs the command; rank 0 speaks."""
     return attrs.evolve(screen, silent=os.environ.get("RANK", "0") != "0")
-

@@ -15,6 +15,7 @@ import attrs
 from placelang.diagnostics.diagnostic import Diagnostic
 
 WIDTH = 80  # of tables; messages may use a wider terminal
+KEEP = "\N{NO-BREAK SPACE}"  # a blank at which `folded` does not break
 _STYLES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "strong": "1", "added": "36"}
 
 
@@ -106,4 +107,4 @@ def folded(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
             line, room_used = rest, False
         line += f" {word}" if room_used else word
         room_used = True
-    return [*lines, line]
+    return [row.replace(KEEP, " ") for row in (*lines, line)]

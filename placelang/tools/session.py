@@ -1,13 +1,14 @@
 """What the REPL knows and how it changes: a program so far, and the answer to each statement. Pure: no input or output.
 
-Statements go into one text. One that says anew what stands there (a state, a mesh, a name) takes its place; one that the
-text cannot take is not kept. Not for: prompts, files or colours (`repl`).
+Statements go into one text. One that says anew what stands there (a state, a mesh, a name) takes its place; one that
+the text cannot take is not kept. Not for: prompts, files or colours (`repl`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import attrs
 
@@ -33,7 +34,12 @@ class Session:
 
     @cached_property
     def strategy(self) -> Strategy:
-        return load_source(Source(self.text, NAME), model=self.model, sets=self.sets)
+        """What the text means. What was set for a name that is not there yet waits for it."""
+        source, sets = Source(self.text, NAME), dict(self.sets)
+        strategy = load_source(source, model=self.model, sets=sets)
+        said = " ".join(d.message for d in strategy.diagnostics if d.code == "E101" and d.primary is None)
+        there = {name: value for name, value in sets.items() if f"`--set {name}`" not in said}
+        return strategy if there == sets else load_source(source, model=self.model, sets=there)
 
     @property
     def empty(self) -> bool:
@@ -41,7 +47,7 @@ class Session:
         errors = [d for d in self.strategy.diagnostics if d.is_error]
         return all(d.code == "E107" and d.primary is None for d in errors) and self.strategy.plan is None
 
-    def then(self, **changes: object) -> Session:
+    def then(self, **changes: Any) -> Session:
         """The session after a change, which `undo` takes back."""
         return attrs.evolve(self, past=(*self.past, attrs.evolve(self, past=())), **changes)
 
@@ -60,9 +66,8 @@ def enter(session: Session, typed: str) -> Session | tuple[Diagnostic, ...]:
     return attempt(session, text=_merged(session.text, file))
 
 
-def attempt(session: Session, **changes: object) -> Session | tuple[Diagnostic, ...]:
-    """The session after a change, or the errors that it brings: a refusal by the checker is none, a text without meaning
-    is one."""
+def attempt(session: Session, **changes: Any) -> Session | tuple[Diagnostic, ...]:
+    """The session after a change, or why it is not kept: the text would have no meaning. (One that is unsound has.)"""
     new = session.then(**changes)
     if new.strategy.plan is not None or new.empty:
         return new

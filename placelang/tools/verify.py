@@ -64,17 +64,20 @@ def table(screen: Screen, report: Report) -> list[str]:
         return ["", screen.paint("strong", title), screen.paint("dim", first), *body]
 
     lines = section(
-        "collectives of a step",
-        ("", "count predicted", "real", "bytes predicted", "real"),
+        "collectives of a step, predicted and real",
+        ("", "count", "real", "bytes", "real"),
         [
-            (f"{r.phase} {r.kind} {r.axis}", *(f"{n:,}" for n in (r.predicted_count, r.real_count, r.predicted_bytes, r.real_bytes)))
+            (
+                f"{r.phase} {r.kind} {r.axis}",
+                *(f"{n:,}" for n in (r.predicted_count, r.real_count, r.predicted_bytes, r.real_bytes)),
+            )
             for r in report.collectives
         ],
         [r.ok for r in report.collectives],
     )
     lines += section(
-        "bytes at rest, on the rank that holds most",
-        ("", "predicted", "real"),
+        "bytes at rest on the rank that holds most, predicted and real",
+        ("", "bytes", "real"),
         [(r.state, f"{r.predicted:,}", f"{r.real:,}") for r in report.memory],
         [r.ok for r in report.memory],
     )

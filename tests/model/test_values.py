@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from placelang.model import catalogue
@@ -63,10 +65,47 @@ def test_arguments_compute() -> None:
         ("model gpt2(positions = learned(rope))", "a position table has a whole number of rows", "positions"),
         ("model 12", "this is not a model", ""),
         ("let a = b\nlet b = a\nmodel a", "`a` is defined by itself", ""),
-        ("let a = a\nmodel gpt2(layers = a)", "`layers` is `a`, not a whole number", "layers"),
+        ("let a = a\nmodel gpt2(layers = a)", "`a` is defined by itself", "layers"),
     ],
 )
 def test_what_is_no_model_is_refused(text: str, message: str, argument: str) -> None:
     error = meaning(text)
     assert isinstance(error, ModelError)
     assert (error.message, error.argument) == (message, argument)
+
+
+def test_adapters_and_routing_groups() -> None:
+    named = meaning("let on = [attn, mlp.down]\nmodel gpt2(lora = lora(rank = 4 * 2, on = on))")
+    assert isinstance(named, Model)
+    assert named.size("lora_rank") == 8
+    fused = meaning("model gpt2(lora = lora(8, on = attn.q))")
+    assert fused == ModelError("no layer of gpt2_124m is attn.q", "leave `on` out", "lora")
+
+
+@pytest.mark.parametrize(
+    ("group", "axes"),
+    [("", None), (", group = dp", ("dp",)), (", group = dp * (ep * cp)", ("dp", "ep", "cp")), (", group = global", ())],
+)
+def test_a_routing_group_is_names_of_axes(group: str, axes: tuple[str, ...] | None) -> None:
+    model = meaning(f"model mixtral_8x7b(capacity = 5 / 4{group})")
+    assert isinstance(model, Model)
+    assert (model.routing.capacity, model.routing.group) == (Fraction(5, 4), axes)
+    assert not model.routing.tokenwise
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model mixtral_8x7b(group = dp)", "`group` says nothing without `capacity` or `balance`"),
+        ("model gpt2(capacity = 1)", "`capacity` says nothing without experts"),
+        ("model mixtral_8x7b(capacity = 0)", "`capacity` is `0`, not a positive number"),
+        ("model mixtral_8x7b(capacity = 1, group = 3)", "`group` is `3`, not an axis"),
+        ("model mixtral_8x7b(capacity = 1, group = dp * dp)", "`group` names an axis twice"),
+        ("model gpt2(lora = lora(rank = 4, rank = 5))", "`lora` is `lora(rank = 16, on = [attn, mlp])`"),
+        ("model gpt2(lora = lora(4, where = attn))", "`lora` is `lora(rank = 16, on = [attn, mlp])`"),
+    ],
+)
+def test_what_changes_nothing_or_means_nothing_is_refused(text: str, message: str) -> None:
+    error = meaning(text)
+    assert isinstance(error, ModelError)
+    assert error.message == message

@@ -1,11 +1,10 @@
 """What is said about texts with mistakes: each `errors/NAME.place` beside the rendered errors in `NAME.txt`.
 
-`PLACE_UPDATE_GOLDENS=1 pytest tests/syntax/test_errors.py` writes the `.txt` files; read the difference before committing.
+`pytest tests/syntax/test_errors.py --update-goldens` writes the `.txt` files; read what changed.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,11 @@ def diagnose(path: Path) -> tuple[Source, tuple[Diagnostic, ...]]:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_message(path: Path) -> None:
+def test_message(path: Path, update_goldens: bool) -> None:
     _, diagnostics = diagnose(path)
     golden = path.with_suffix(".txt")
     message = rendered(diagnostics)
-    if os.environ.get("PLACE_UPDATE_GOLDENS"):
+    if update_goldens:
         golden.write_text(message, encoding="utf-8")
     assert message == golden.read_text(encoding="utf-8")
 

@@ -1,11 +1,10 @@
 """How texts look after formatting: `formats/NAME.place` becomes `NAME.expected.place`, which stays as it is.
 
-`PLACE_UPDATE_GOLDENS=1 pytest tests/syntax/test_formatter.py` writes the expected files.
+`pytest tests/syntax/test_formatter.py --update-goldens` writes the expected files.
 """
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,11 +19,11 @@ CASES = sorted(path for path in FORMATS.glob("*.place") if not path.name.endswit
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_layout(path: Path) -> None:
+def test_layout(path: Path, update_goldens: bool) -> None:
     text = path.read_text(encoding="utf-8")
     check_format(text)
     result, golden = format_file(parsed(text)), path.with_suffix(".expected.place")
-    if os.environ.get("PLACE_UPDATE_GOLDENS"):
+    if update_goldens:
         golden.write_text(result, encoding="utf-8")
     assert result == golden.read_text(encoding="utf-8")
 

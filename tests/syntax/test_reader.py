@@ -21,8 +21,10 @@ def refused(answer: Source | Diagnostic) -> Diagnostic:
     return answer
 
 
-@pytest.mark.parametrize("raw", [GOOD, "\ufeff" + GOOD, GOOD.replace("\n", "\r\n"), GOOD.replace("\n", "\r"), "\ufeff" + GOOD.replace("\n", "\r\n")])  # fmt: skip
-def test_marks_and_line_ends(raw: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_marks_and_line_ends(mark: str, newline: str, tmp_path: Path) -> None:
+    raw = mark + GOOD.replace("\n", newline)
     file = tmp_path / "a.place"
     file.write_bytes(raw.encode())
     assert reader.read_file(file) == Source(GOOD, str(file))

@@ -119,7 +119,7 @@ def test_two_hundred_thousand_mutants_never_raise(seed: int) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(max_size=200) | st.lists(st.sampled_from(trees._PIECES), max_size=40).map("".join))
+@given(st.text(max_size=200) | st.lists(st.sampled_from(trees.PIECES), max_size=40).map("".join))
 def test_any_text_never_raises(text: str) -> None:
     source = reader.from_text(text)
     check_any(source.text if isinstance(source, Source) else text)

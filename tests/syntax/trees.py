@@ -38,19 +38,23 @@ numbers = st.builds(
 )
 texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], include_characters='\n\t"\\'), max_size=12)
 strings = st.builds(ast.String, texts)
-docs = st.lists(
-    st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=12).map(str.rstrip), max_size=3
-).map("\n".join).filter(lambda doc: not doc or (bool(doc.strip()) and not doc.startswith("\n")))  # fmt: skip
+_doc_line = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=9).map(str.rstrip)
+docs = (
+    st.lists(_doc_line, max_size=3)
+    .map("\n".join)
+    .filter(lambda doc: not doc or (doc.strip() and not doc.startswith("\n")))
+)
 
 
 def _tuples(items: st.SearchStrategy[Any], least: int = 0, most: int = 3) -> st.SearchStrategy[Any]:
     return st.lists(items, min_size=least, max_size=most).map(tuple)
 
 
-# Expressions by how tightly they bind, loosest first as in the grammar, so that parentheses stand only where a Group is.
+# Expressions by how tightly they bind, loosest first as in the grammar: parentheses stand only where a Group is.
 _LEVELS = ("with", "then", "as", "or", "and", "not", "compare", "sum", "product", "minus", "atom")
 _OPERATORS = {
-    "or": ["or"], "and": ["and"], "compare": ["<", "<=", ">", ">=", "==", "!="], "sum": ["+", "-"], "product": ["*", "/", "%"],
+    "or": ["or"], "and": ["and"], "compare": ["<", "<=", ">", ">=", "==", "!="], "sum": ["+", "-"],
+    "product": ["*", "/", "%"],
 }  # fmt: skip
 
 
@@ -163,9 +167,26 @@ def files(draw: st.DrawFn) -> ast.File:
     return ast.File(Source("", "<built>"), (*edition, *draw(_tuples(statements, most=4))))
 
 
-_PIECES = ["(", ")", "[", "]", "{", "}", "|", "*", ":", "=", ";", ",", "\n", " ", "#", '"', "with", "as", "and", "not", "override ",
-           "\n\n", "# c\n", "## d\n", " # e\n", "\\", "-", "@", ".", "80GiB", "1f1b", "1e9", "params: ", "strategy x {", "é", "\t",
-           "on a {", "apply ", "==", "//"]  # fmt: skip
+PIECES = (
+    *'()[]{}|*:=;,\n #"\\-@.\té',
+    *(
+        "with",
+        "as",
+        "and",
+        "not",
+        "override ",
+        "params: ",
+        "strategy x {",
+        "on a {",
+        "apply ",
+        "80GiB",
+        "1f1b",
+        "1e9",
+        "==",
+        "//",
+    ),
+    *("\n\n", "# c\n", "## d\n", " # e\n"),
+)
 
 
 def mutant(text: str, rng: random.Random) -> str:
@@ -177,9 +198,9 @@ def mutant(text: str, rng: random.Random) -> str:
             case 0:
                 text = text[:i] + text[j:]
             case 1 | 2:
-                text = text[:i] + rng.choice(_PIECES) + text[i:]
+                text = text[:i] + rng.choice(PIECES) + text[i:]
             case 3:
-                text = text[:i] + rng.choice(_PIECES) + text[j:]
+                text = text[:i] + rng.choice(PIECES) + text[j:]
             case 4:
                 k = rng.randrange(len(text) + 1)
                 text = text[:k] + text[i:j] + text[k:]
