@@ -2,8 +2,8 @@
 
 One letter a dim, as in an einsum: b samples, s positions, t positions that attention looks at, h hidden, a heads, d
 the inside of a head, f the width of an MLP, v vocabulary, p rows of a position table. From the letters alone follows
-where a split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names. A layer whose inside
-is not known is one opaque operation. Not for: what operations compute (`simulate`), or what they keep (`Saved`).
+where a split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names. A layer whose
+inside is not known is one opaque operation. Not for: what operations compute (`simulate`), or keep (`Saved`).
 """
 
 from __future__ import annotations

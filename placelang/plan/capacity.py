@@ -294,7 +294,7 @@ def _cut_heads(plan: Plan, model: Model, dealt: AllToAll) -> Diagnostic | None:
         split = [
             axis
             for placed, _, axes in _shards(plan, State.PARAMS, Role.TENSOR)
-            if _selected_roles(placed, model, plan.train.frozen) & {role, "attn.qkv"}
+            if _roles(plan, placed, model) & {role, "attn.qkv"}
             for axis in axes
         ]
         axes = (*dict.fromkeys(split), *dealt.axes)

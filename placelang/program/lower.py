@@ -8,6 +8,7 @@ the checker finds it. Not for: filling gaps (`plan.elaborate`).
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -194,9 +195,9 @@ class _Lowering:
                 layer.operations,
                 flow,
                 letters,
-                lambda o, layer=layer: self._splits(layer, o),
-                lambda o, layer=layer: self._said(layer, o, "attention"),
-                lambda o, layer=layer: self._said(layer, o, ""),
+                partial(self._splits, layer),
+                partial(self._said, layer, attention=True),
+                partial(self._said, layer, attention=False),
             )
             result.append(made)
             flow = made[-1].flow
@@ -244,9 +245,9 @@ class _Lowering:
     def _group(self, name: str) -> Group:
         return next(g for g in self.groups if g.name == name)
 
-    def _said(self, layer: _Layer, o: Operation, kind: str) -> Journey:
+    def _said(self, layer: _Layer, o: Operation, attention: bool) -> Journey:
         """What the `activations` lines say of an operation: of its result, or how attention fetches tokens."""
-        if (o.kind == "attention") is not (kind == "attention"):
+        if (o.kind == "attention") is not attention:
             return ()
         found: Journey = ()
         for placed in self.plan.refinements(State.ACTIVATIONS):
