@@ -56,7 +56,7 @@ class Strategy:
         """What of the plan this version does not lower; while there is any, nothing is checked, costed or run."""
         from placelang.program.supported import unsupported
 
-        return unsupported(self.plan) if self.plan else ()
+        return unsupported(self.plan, self.model) if self.plan else ()
 
     @cached_property
     def checked(self) -> Checked | None:
@@ -106,13 +106,13 @@ class Strategy:
 
     @cached_property
     def program(self) -> Program:
-        """The step program. Raises NotSound when there is no plan."""
+        """The step program, without events that reach no state where it is sound. Raises NotSound without a plan."""
         from placelang.program.lower import lower
 
         plan = self._plan()
         if self.gaps:
             raise NotSound(self.gaps)
-        return lower(plan, self.model)
+        return self.checked.program if self.checked and self.checked.ok else lower(plan, self.model)
 
     def cost(self) -> Cost:
         """Memory and traffic of one step. Raises NotSound when there is no plan or no model."""

@@ -21,7 +21,7 @@ from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
 from placelang.program.event import Buf
-from placelang.program.lower import lower, single_device
+from placelang.program.lower import lower, opens, single_device
 from placelang.program.program import Program
 
 _WORST_FIRST = (
@@ -59,14 +59,15 @@ def check(program: Program, against: Program | Reference, plan: Plan | None = No
 
 def check_plan(plan: Plan, model: Model) -> Checked:
     """Lower a plan, judge it, and look for the cheapest plan edits that make it sound."""
-    against = reference(lower(single_device(plan), model))
+    inside = opens(plan)
+    against = reference(lower(single_device(plan), model, inside=inside))
     checked, shown = _check(lower(plan, model), against, plan)
     if checked.ok:
         return checked
     from placelang.check.fixes import fixes
 
     def sound(edited: Plan) -> bool:
-        return not fold(prune(lower(edited, model)).program, against).faults
+        return not fold(prune(lower(edited, model, inside=inside)).program, against).faults
 
     mended = tuple(attrs.evolve(d, fixes=fixes(plan, fault, sound)) for d, fault in shown)
     warnings = checked.diagnostics[len(shown) :]

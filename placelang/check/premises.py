@@ -12,7 +12,7 @@ import attrs
 from placelang.check.counterexample import counterexample, wrong
 from placelang.check.fault import Fault, Ill
 from placelang.check.sizes import Sizes
-from placelang.check.types import COMPLETE, TOKEN_DIMS, Coefficient, Type, ValueId
+from placelang.check.types import ACTIVATION_DIMS, COMPLETE, Coefficient, Type, ValueId
 from placelang.check.values import Values
 from placelang.frozen import Frozen
 from placelang.program.event import Buf, Event, Label, Layout
@@ -73,7 +73,7 @@ def laid(layout: Layout, owner: str | None, ctx: Context, event: Event | None, b
 
 def _has_dim(label: Label, owner: str | None, ctx: Context, event: Event | None, buf: Buf) -> None:
     if owner is None:
-        if label.dim in TOKEN_DIMS:
+        if label.dim in ACTIVATION_DIMS:
             return
         raise Ill(Fault(code="E105", rule="Form", event=event, buf=buf, label=label, detail="an activation"))
     if label.dim in ("flat", "tensor"):

@@ -39,8 +39,8 @@ def states(program: Program) -> Iterator[tuple[Rest, Buf]]:
     counts = trips(program)
     for rest in program.rests:
         if rest.state in (State.PARAMS, State.OPTIMIZER):
-            indexed = program.group(rest.group).indexed
-            for index in [(i,) for i in range(counts[rest.group])] if indexed else [()]:
+            loop = program.group(rest.group).loop
+            for index in [(i,) for i in range(counts[loop])] if loop else [()]:
                 yield rest, Buf(rest.kind, rest.group, index)
 
 

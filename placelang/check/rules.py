@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from placelang.check import interior
 from placelang.check.fault import Fault, Ill
 from placelang.check.premises import (
     Context,
@@ -65,21 +66,18 @@ def zero(event: Event, ins: Types, ctx: Context) -> Types:
 
 def forward(event: Event, ins: Types, ctx: Context) -> Types:
     """(Nonlin): x' and the stash, where x lies."""
+    if event.compute is not None and event.compute.kind != "opaque":
+        return interior.forward(event, event.compute, ins, ctx)
     x, views = clean(event, 0, ins), by_group(whole_views(event, ins, 1), ctx)
     rows_only(event, ins[0])
     made = (ctx.values.made("forward", event.site, k, (x, *views)) for k in range(2))
     return tuple(Type.clean(ins[0].layout, value) for value in made)
 
 
-def loss(event: Event, ins: Types, ctx: Context) -> Types:
-    """(Nonlin): tokenwise, and divided by the token count of the whole batch, so every rank's part has weight one."""
-    logits, targets = clean(event, 0, ins), clean(event, 1, ins)
-    same_layout(event, ins, 0, 1, "Nonlin")
-    return (Type.clean(ins[0].layout, ctx.values.made("loss", "", 0, (logits, targets))),)
-
-
 def backward(event: Event, ins: Types, ctx: Context) -> Types:
     """(Lin'): dx is linear in dy, so every summand goes through by itself."""
+    if event.compute is not None and event.compute.kind != "opaque":
+        return interior.backward(event, event.compute, ins, ctx)
     others = (clean(event, 1, ins), *by_group(whole_views(event, ins, 2), ctx))
     same_layout(event, ins, 0, 1, "Lin'")
     rows_only(event, ins[0])
@@ -89,6 +87,8 @@ def backward(event: Event, ins: Types, ctx: Context) -> Types:
 
 def wgrad(event: Event, ins: Types, ctx: Context) -> Types:
     """(Ein): sums over tokens, so it is partial over every axis that splits them, and whole in the parameters' dims."""
+    if event.compute is not None and event.compute.kind != "opaque":
+        return interior.wgrad(event, event.compute, ins, ctx)
     views = whole_views(event, ins, 2)
     others = (clean(event, 1, ins), *by_group(views, ctx))
     same_layout(event, ins, 0, 1, "Ein")
@@ -187,6 +187,22 @@ def all_gather(event: Event, ins: Types, ctx: Context) -> Types:
     return tuple(type_.gathered(axes) for type_ in ins)
 
 
+def all_to_all(event: Event, ins: Types, ctx: Context) -> Types:
+    """(A2A): shards along one dim become shards along another, over axes that split the first one innermost."""
+    if event.to is None:
+        raise Ill(Fault(code="E306", rule="AG", event=event, buf=event.ins[0], detail="a split along no dim"))
+    gathered = all_gather(event, ins, ctx)
+    axes = active_axes(event, ctx)
+    return tuple(t.split(axes, event.to) for t in gathered) if axes else gathered
+
+
+def unslice(event: Event, ins: Types, ctx: Context) -> Types:
+    """(Part): the whole with zeros outside a rank's own shard, so that the sum over the axes is the value."""
+    gathered = all_gather(event, ins, ctx)
+    axes = active_axes(event, ctx)
+    return tuple(Type.of(t.layout, {v: c.contracted(axes) for v, c in t.terms}) for t in gathered)
+
+
 def copy(event: Event, ins: Types, ctx: Context) -> Types:
     """(Copy): another buffer, format or tier. Casts at declared formats belong to the reference."""
     return ins
@@ -246,14 +262,17 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.INIT: (init, lambda n, m: (n, m) == (0, 1)),
     Op.ZERO: (zero, lambda n, m: (n, m) == (0, 1)),
     Op.FORWARD: (forward, lambda n, m: n >= 1 and m == 2),
-    Op.LOSS: (loss, lambda n, m: (n, m) == (2, 1)),
+    Op.LOSS: (interior.loss, lambda n, m: (n, m) == (2, 1)),
     Op.BACKWARD: (backward, lambda n, m: n >= 2 and m == 1),
     Op.WGRAD: (wgrad, lambda n, m: n >= 3 and m == n - 2),
     Op.ACC: (acc, lambda n, m: (n, m) == (1, 1)),
     Op.ALL_GATHER: (all_gather, _pairs),
+    Op.ALL_TO_ALL: (all_to_all, _pairs),
+    Op.ADD: (interior.add, lambda n, m: n >= 1 and m == 1),
     Op.REDUCE_SCATTER: (reduce_scatter, _pairs),
     Op.ALL_REDUCE: (all_reduce, _pairs),
     Op.SLICE: (cut_slice, _pairs),
+    Op.UNSLICE: (unslice, _pairs),
     Op.COPY: (copy, _pairs),
     Op.OPT: (opt, lambda n, m: (n, m) == (3, 2)),
 }

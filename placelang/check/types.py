@@ -65,7 +65,7 @@ class Coefficient:
 NOTHING = Coefficient(frozenset())
 COMPLETE = Coefficient(frozenset({(_NONE, Fraction(1))}))
 
-TOKEN_DIMS = ("batch", "seq")
+ACTIVATION_DIMS = ("batch", "seq", "hidden", "heads", "ffn", "vocab")
 """The dims of activations that a layout may split."""
 
 
@@ -83,6 +83,7 @@ class Type:
 
     layout: Layout
     terms: tuple[tuple[ValueId, Coefficient], ...]  # by ascending value id; no coefficient is zero
+    kept: tuple[Layout, ...] = ()  # of a stash: how each operand of its operation lay
 
     @staticmethod
     def of(layout: Iterable[tuple[str, Label]], terms: Mapping[ValueId, Coefficient]) -> Type:

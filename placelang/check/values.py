@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from placelang.check.types import ValueId
+from placelang.program.event import Compute
 
 
 class Node(NamedTuple):
@@ -21,6 +22,7 @@ class Node(NamedTuple):
     which: tuple[int, ...]  # of a leaf which one; of compute the number of the output
     operands: tuple[ValueId, ...]
     owner: str | None
+    compute: Compute | None = None  # of an operation inside a layer: what it computes
 
 
 class Values:
@@ -39,8 +41,16 @@ class Values:
     def leaf(self, kind: str, index: tuple[int, ...], owner: str | None = None) -> ValueId:
         return self._number(Node("leaf", kind, index, (), owner))
 
-    def made(self, op: str, name: str, output: int, operands: tuple[ValueId, ...], owner: str | None = None) -> ValueId:
-        return self._number(Node(op, name, (output,), operands, owner))
+    def made(
+        self,
+        op: str,
+        name: str,
+        output: int,
+        operands: tuple[ValueId, ...],
+        owner: str | None = None,
+        compute: Compute | None = None,
+    ) -> ValueId:
+        return self._number(Node(op, name, (output,), operands, owner, compute))
 
     def __getitem__(self, value: ValueId) -> Node:
         return self._nodes[value]

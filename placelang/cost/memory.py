@@ -11,12 +11,13 @@ from __future__ import annotations
 import attrs
 
 from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
-from placelang.cost.sizes import local, padded, ranks, width
-from placelang.model.model import Model, Saved
+from placelang.cost.sizes import local, name_of, padded, ranks, width
+from placelang.model.model import Model, Saved, Stack
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
-from placelang.program.event import Layout
-from placelang.program.layouts import layouts
+from placelang.program.event import Buf, Layout, Op
+from placelang.program.layouts import events, layouts
+from placelang.program.lower import recomputes
 from placelang.program.program import Group, Program
 
 CONDITIONS = ("fused_attention",)
@@ -74,36 +75,48 @@ def memory(plan: Plan, model: Model, program: Program) -> Memory:
         if copies:
             rest[state.value] += copies * _held(tuple(groups), layout, program) * width(dtype)
     return Memory(
-        tuple(rest.items()), _views(plan, program), _raw(program), _kept(model, program), _logits(model, program)
+        tuple(rest.items()), _views(plan, program), _raw(program), _kept(plan, model, program), _logits(model, program)
     )
 
 
 def _held(groups: tuple[Group, ...], layout: Layout, program: Program) -> Expr:
-    name = "P" if len(groups) == len(program.groups) else "P_" + "+".join(g.name for g in groups)
-    return padded(groups, layout, name) / ranks(axis for axis, _ in layout)
+    return padded(groups, layout, name_of(groups, program.groups, layout)) / ranks(axis for axis, _ in layout)
 
 
-def _units(program: Program) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
-    """Groups outside the blocks, and one layer of each run of blocks."""
-    outside = tuple(g for g in program.groups if not g.indexed)
-    blocks = tuple(attrs.evolve(g, count=1) for g in program.groups if g.indexed)
-    return outside, blocks
+def _units(program: Program) -> tuple[tuple[Group, ...], tuple[tuple[Group, ...], ...]]:
+    """Groups outside the blocks, and those of one layer of each run of blocks."""
+    runs: dict[str, list[Group]] = {}
+    for g in program.groups:
+        if g.loop is not None:
+            runs.setdefault(g.loop, []).append(attrs.evolve(g, count=1))
+    return tuple(g for g in program.groups if g.loop is None), tuple(tuple(groups) for groups in runs.values())
 
 
 def _views(plan: Plan, program: Program) -> Expr:
     """The root unit's view lives through the pass; of the blocks, the one in use and those gathered ahead."""
+    known = layouts(program)
     gather = next((s for s in plan.journey(State.PARAMS) if isinstance(s, Gather)), None)
-    if gather is None:
+    viewed = {g.name for g in program.groups if ("view", g.name) in known}
+    if gather is None or not viewed:
         return constant(0, BYTES)
-    outside, blocks = _units(program)
+
+    def view(groups: tuple[Group, ...], name: str) -> Expr:
+        by_layout: dict[tuple[Layout, Layout], list[Group]] = {}
+        for g in groups:
+            if g.name in viewed:
+                by_layout.setdefault((known["w", g.name], known["view", g.name]), []).append(g)
+        return total(
+            padded(tuple(members), rest, name if len(by_layout) == 1 else name_of(tuple(members), (), rest))
+            / ranks(axis for axis, _ in use)
+            for (rest, use), members in by_layout.items()
+        )
+
     dtype = width(gather.dtype or plan.train.precision.view)
+    outside, blocks = _units(program)
     if gather.keep is not Keep.UNIT:
-        return padded(program.groups, program.rests[0].layout, "P") * dtype
-    largest = (
-        maximum(*(padded((b,), program.rests[0].layout, f"P_{b.name}") for b in blocks)) if blocks else constant(0)
-    )
-    root = padded(outside, program.rests[0].layout, "P_root") if outside else constant(0)
-    return (root + (1 + gather.prefetch) * largest) * dtype
+        return view(program.groups, "P") * dtype
+    largest = maximum(*(view(b, f"P_{b[0].loop}") for b in blocks)) if blocks else constant(0)
+    return (view(outside, "P_root") + (1 + gather.prefetch) * largest) * dtype
 
 
 def _raw(program: Program) -> Expr:
@@ -112,10 +125,13 @@ def _raw(program: Program) -> Expr:
     known = layouts(program)
     if all(known.get(("dw", g.name)) == known.get(("g", g.name)) for g in program.groups):
         return constant(0, BYTES)
+
+    def raw(groups: tuple[Group, ...]) -> Expr:
+        return total(local((g,), known["dw", g.name]) for g in groups)
+
     outside, blocks = _units(program)
-    dtype = width(program.train.precision.raw)
-    largest = maximum(*(local((b,), ()) for b in blocks)) if blocks else constant(0)
-    return (local(outside, ()) + largest) * dtype
+    largest = maximum(*(raw(b) for b in blocks)) if blocks else constant(0)
+    return (raw(outside) + largest) * width(program.train.precision.raw)
 
 
 def _size(name: str, model: Model) -> Expr:
@@ -127,24 +143,86 @@ def _size(name: str, model: Model) -> Expr:
     return symbol(name, f"{name} of the model")
 
 
-def _bytes(saved: Saved, model: Model, program: Program) -> Expr:
+_MADE_BY = {
+    "attn.q": ("attn.wq", "attn.wqkv"),
+    "attn.k": ("attn.wk", "attn.wqkv"),
+    "attn.v": ("attn.wv", "attn.wqkv"),
+    "attn.logsumexp": ("attn.core",),
+    "attn.softmax": ("attn.core",),
+    "attn.softmax_mask": ("attn.core",),
+    "attn.softmax_dropped": ("attn.core",),
+    "attn.dropout_mask": ("attn.add",),
+    "mlp.up": ("mlp.up",),
+    "mlp.gate": ("mlp.gate",),
+    "mlp.act": ("mlp.up",),
+    "mlp.dropout_mask": ("mlp.add",),
+    "head.logits": ("head",),
+    "embed.dropout_mask": ("embed.tokens",),
+}
+"""The operation whose result a saved activation is, or is shaped like; those called `OP.input` are what OP reads."""
+
+_READ_BY = {"attn": ("attn.wq", "attn.wqkv"), "mlp": ("mlp.up",)}
+
+
+class _Flows:
+    """How the operands and results of each operation lie, read off the forward events."""
+
+    def __init__(self, program: Program) -> None:
+        self.reads: dict[str, Layout] = {}
+        self.makes: dict[str, Layout] = {}
+        for event, _ in events(program.body):
+            if event.op is Op.FORWARD and event.compute is not None and event.compute.kind != "opaque":
+                self.reads[event.site] = self._layout(program, event.ins[0])
+                self.makes[event.site] = self._layout(program, event.outs[0])
+
+    @staticmethod
+    def _layout(program: Program, buf: Buf) -> Layout:
+        value = program.activations.get(buf.of)
+        return value.layout if value else ()
+
+    def split(self, saved: Saved, stack: str) -> tuple[str, ...]:
+        """The axes, beside those of samples, over which ranks share what is saved."""
+        if saved.name.endswith(".input"):
+            name = saved.name.removesuffix(".input")
+            known, names = self.reads, _READ_BY.get(name, (name,))
+        else:
+            known, names = self.makes, _MADE_BY.get(saved.name, ())
+        layout = next((known[f"{stack}/{n}"] for n in names if f"{stack}/{n}" in known), ())
+        return tuple(axis for axis, label in layout if label.dim != "batch")
+
+
+def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flows) -> Expr:
     wide = {"mask": constant(1, BYTES), "fp32": width("fp32")}.get(saved.width) or width(program.train.precision.view)
-    return product((*(_size(d, model) for d in saved.dims), wide))
+    return product((*(_size(d, model) for d in saved.dims), wide)) / ranks(flows.split(saved, stack))
 
 
-def _kept(model: Model, program: Program) -> Expr | None:
+def _kept(plan: Plan, model: Model, program: Program) -> Expr | None:
     if any(s.block and not s.saved for s in model.stacks):
         return None
-    return total(
-        stack.count * total(_bytes(s, model, program) for s in stack.kept(*CONDITIONS))
-        for stack in model.stacks
-        if stack.saved
-    )
+    flows = _Flows(program)
+    parts: list[Expr] = []
+    layers: list[Expr] = []
+    for stack in model.stacks:
+        layer = total(_bytes(s, stack.name, model, program, flows) for s in stack.kept(*CONDITIONS))
+        if stack.block and recomputes(plan):  # the input of each block, and one block at work
+            parts.append(stack.count * _input(stack, model, program))
+            layers.append(layer)
+        elif stack.saved:
+            parts.append(stack.count * layer)
+    return total((*parts, *((maximum(*layers),) if layers else ())))
+
+
+def _input(stack: Stack, model: Model, program: Program) -> Expr:
+    value = program.activations.get(stack.name)
+    split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()
+    sizes = (_size("batch", model), _size("seq", model), _size("hidden", model))
+    return product((*sizes, width(program.train.precision.view))) / ranks(split)
 
 
 def _logits(model: Model, program: Program) -> Expr | None:
     if model.size("vocab") is None:
         return None
-    return product(
-        (_size("batch", model), _size("seq", model), _size("vocab", model), width(program.train.precision.view))
-    )
+    sizes = (_size("batch", model), _size("seq", model), _size("vocab", model))
+    value = program.activations.get("logits")
+    split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()
+    return product((*sizes, width(program.train.precision.view))) / ranks(split)

@@ -37,16 +37,30 @@ def whole(groups: Iterable[Group]) -> Expr:
 
 def local(groups: tuple[Group, ...], layout: Layout) -> Expr:
     """Elements that one rank holds of these groups, all layers of them, when `layout` splits them."""
-    axes = tuple(axis for axis, _ in layout)
-    n = ranks(axes)
-    if not axes:
+    if not layout:
         return whole(groups)
-    rows: Counter[int] = Counter()  # dim 0 -> elements of one row, over all tensors with that many rows
+    by_dim: dict[int, list[str]] = {}
+    for axis, label in layout:
+        by_dim.setdefault(int(label.dim), []).append(axis)
+    same: Counter[tuple[int, ...]] = Counter()  # sizes of the split dims -> elements beside them, over all tensors
     for group in groups:
         for t in group.tensors:
-            first, *rest = t.shape or (1,)
-            rows[first] += group.count * prod(rest)
-    return total(product((ceil(constant(d0) / n), width_)) for d0, width_ in sorted(rows.items()))
+            shape = t.shape or (1,)
+            split = tuple(shape[d] for d in by_dim)
+            same[split] += group.count * prod(size for d, size in enumerate(shape) if d not in by_dim)
+    parts = tuple(ranks(axes) for axes in by_dim.values())
+    return total(
+        product((*(ceil(constant(size) / n) for size, n in zip(split, parts, strict=True)), elements))
+        for split, elements in sorted(same.items())
+    )
+
+
+def name_of(groups: tuple[Group, ...], every: tuple[Group, ...], layout: Layout) -> str:
+    """`P` for all parameters; for some of them, `P` with how they lie."""
+    if len(groups) == len(every):
+        return "P"
+    lies = "·".join(axis if label.dim == "0" else f"{axis}.{label.dim}" for axis, label in layout)
+    return f"P[{lies or 'whole'}]"
 
 
 def padded(groups: tuple[Group, ...], layout: Layout, name: str) -> Expr:
@@ -54,5 +68,5 @@ def padded(groups: tuple[Group, ...], layout: Layout, name: str) -> Expr:
     axes = tuple(axis for axis, _ in layout)
     if not axes:
         return named(name, whole(groups), "parameters")
-    text = f"{name}_pad({'·'.join(axes)})"
+    text = f"{name}_pad" if "[" in name else f"{name}_pad({'·'.join(axes)})"
     return named(text, ranks(axes) * local(groups, layout), "parameters, rows rounded up to equal shards")

@@ -13,8 +13,8 @@ from collections import Counter
 import attrs
 
 from placelang.cost.expr import Expr, constant, product, symbol, total
-from placelang.cost.sizes import padded, ranks, width
-from placelang.program.event import COLLECTIVES, Layout, Op, Phase
+from placelang.cost.sizes import name_of, padded, ranks, width
+from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
 from placelang.program.layouts import events, key, layouts, scattered
 from placelang.program.lower import MICROBATCH
 from placelang.program.program import Program
@@ -62,6 +62,7 @@ class _Row:
     why: str
     calls: list[Expr] = attrs.field(factory=list)
     moved: dict[Layout, Counter[tuple[bool, str]]] = attrs.field(factory=dict)
+    values: list[Expr] = attrs.field(factory=list)  # bytes of activations
 
 
 _ORDER = (Phase.INIT, Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
@@ -72,6 +73,8 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
     rows: dict[_Key, _Row] = {}
     known = layouts(program)
     for event, loops in events(program.body):
+        if event.op is Op.LOSS and event.axes and program.mesh.size(event.axes) != 1:
+            _loss(event, loops, rows)
         if event.op not in COLLECTIVES or program.mesh.size(event.axes) == 1:
             continue
         row = rows.setdefault(_Key(event.op.value, event.axes, event.phase, event.dtype), _Row(event.span, event.why))
@@ -79,6 +82,9 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
         layers = product(constant(program.loops[loop] or 0) for loop in loops if loop != MICROBATCH)
         row.calls.append(_times(looped) * layers)
         for buf in event.ins:
+            if key(buf) not in known:
+                row.values.append(_times(looped) * layers * _activation(event, buf, program) * width(event.dtype))
+                continue
             layout = known[key(buf)]
             if event.op is Op.REDUCE_SCATTER:
                 layout = scattered(layout, event)
@@ -92,15 +98,46 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
 
 def _message(k: _Key, row: _Row, program: Program) -> Expr:
     """Bytes on the unsharded side of all collectives of a row."""
-    parts: list[Expr] = []
+    parts: list[Expr] = list(row.values)
     for layout, uses in row.moved.items():
         for (looped, times), names in _by_multiplicity(uses).items():
             groups = tuple(g for g in program.groups if g.name in names)
-            name = "P" if len(groups) == len(program.groups) else "P_" + "+".join(g.name for g in groups)
+            name = name_of(groups, program.groups, layout)
             outside = [axis for axis, _ in layout if k.kind == "all_reduce" or axis not in k.axes]
             elements = padded(groups, layout, name) / ranks(outside)
             parts.append(times * _times(looped) * elements * width(k.dtype))
     return total(parts)
+
+
+SYMBOLS = {"batch": ("b", "samples a rank has in one microbatch"), "seq": ("s", "sequence length")}
+
+
+def size_symbol(size: str | int) -> Expr:
+    """A named size of the model or job, or a number."""
+    if isinstance(size, int):
+        return constant(size)
+    return symbol(*SYMBOLS.get(size, (size, f"{size} of the model")))
+
+
+def _activation(event: Event, buf: Buf, program: Program) -> Expr:
+    """Elements on the unsharded side of a collective on an activation: of the whole, what other axes leave. The batch
+    counts as what one rank has of it."""
+    value = program.activations[buf.of.partition("<")[0]]
+    split = {axis: label.dim for axis, label in value.layout if label.dim != "batch"}
+    outside = [axis for axis in split if axis not in event.axes]
+    whole = product(size_symbol(size) for _, size in value.sizes)
+    if event.op is Op.ALL_TO_ALL:  # what a rank holds is cut and dealt
+        outside = list(split)
+    return whole / ranks(outside)
+
+
+def _loss(event: Event, loops: tuple[str, ...], rows: dict[_Key, _Row]) -> None:
+    """Cross-entropy over a split vocabulary reduces its maximum, its sum and the target's logit: three all_reduces of
+    one fp32 number a token (Megatron-LM, arXiv 1909.08053, section 3)."""
+    row = rows.setdefault(_Key("all_reduce", event.axes, event.phase, "fp32"), _Row(event.span, "loss"))
+    times = _times(MICROBATCH in loops)
+    row.calls.append(3 * times)
+    row.values.append(3 * times * size_symbol("batch") * size_symbol("seq") * width("fp32"))
 
 
 def _times(looped: bool) -> Expr:

@@ -218,5 +218,6 @@ def generic() -> Model:
             Stack("layers", 4, 0, True, block),
             Stack("head", 1, 0, False, head, indexed=False),
         ),
+        traits=(("constructor", "transformer"),),
         source="assumed: the text names no model",
     )

@@ -284,6 +284,25 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
                     name = " * ".join(s.axes)
                     help_ = f"{_degrees(plan, s.axes, heads, ranks)}; `ring({name})` takes any"
                     yield fault("E420", f"heads = {heads} does not divide over {name} = {ranks}", s.span, help=help_)
+                elif found := _cut_heads(plan, model, s):
+                    yield found
+
+
+def _cut_heads(plan: Plan, model: Model, dealt: AllToAll) -> Diagnostic | None:
+    """Heads are dealt out whole: what tensor axes leave of query and of key-value heads divides once more."""
+    for code, size, role in (("E420", "heads", "attn.q"), ("E423", "kv_heads", "attn.kv")):
+        split = [
+            axis
+            for placed, _, axes in _shards(plan, State.PARAMS, Role.TENSOR)
+            if _roles(plan, placed, model) & {role, "attn.qkv"}
+            for axis in axes
+        ]
+        axes = (*dict.fromkeys(split), *dealt.axes)
+        count, ranks, name = model.size(size), plan.mesh.size(axes), " * ".join(axes)
+        if count and ranks and count % ranks:
+            help_ = f"{name} in {{{_listed(divisors(count), ranks)}}}; `ring({' * '.join(dealt.axes)})` takes any"
+            return fault(code, f"{size} = {count} does not divide over {name} = {ranks}", dealt.span, help=help_)
+    return None
 
 
 def _experts(plan: Plan, model: Model) -> Iterator[Diagnostic]:

@@ -26,13 +26,16 @@ class Op(Enum):
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_REDUCE = "all_reduce"
+    ALL_TO_ALL = "all_to_all"  # shards along one dim -> shards along another
+    ADD = "add"  # (summands) -> their sum: contributions to the gradient of one activation
     SLICE = "slice"  # full -> own shard, no traffic
+    UNSLICE = "unslice"  # own shard -> the whole with zeros elsewhere: a partial sum, no traffic
     COPY = "copy"  # same value in another buffer, format or tier
     OPT = "opt"  # (params, complete gradient, optimizer state) -> (params', optimizer state')
     FREE = "free"  # (buffers) -> (): a view or stash is released; no meaning but memory
 
 
-COLLECTIVES = frozenset({Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_REDUCE})
+COLLECTIVES = frozenset({Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_REDUCE, Op.ALL_TO_ALL})
 
 
 class Phase(Enum):
@@ -66,10 +69,10 @@ class Buf:
     """A buffer on each rank: what kind of thing (`w`, `view`, `x`, ...), of which group or stack, at which index.
 
     kinds: `w` parameters at rest, `master` their copy in the optimizer's format, `s` the shard that an optimizer
-    updates, `view` parameters as compute reads them, `dw` raw gradient (`dw@SITE`: of one of several uses), `r`
-    reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o` optimizer state, `x`/`dx`
-    activations and their gradients entering a stack at a position, `stash` what backward needs, `tokens`/`targets`
-    the data of a microbatch.
+    updates, `view` parameters as compute reads them, `shard` a smaller shard of a view, `dw` raw gradient (`dw@SITE`:
+    of one of several uses), `r` reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o`
+    optimizer state, `x`/`dx` activations and their gradients entering a stack at a position (`xr`: produced again;
+    `dx+`: before a reduction), `stash` what backward needs, `tokens`/`targets` the data of a microbatch.
     """
 
     kind: str
@@ -98,6 +101,29 @@ Layout = tuple[tuple[str, Label], ...]
 """(axis, label) pairs, outer first; an axis that is absent does not split the buffer."""
 
 
+@attrs.frozen
+class Compute:
+    """What a compute event computes: an operation of the model's graph over named dims (`model.graph`).
+
+    `letters`: of the activations and then the tensors that the operation reads; `out`: of what it returns; `whole`:
+    letters that no axis may split; `shares`: operands that an axis may leave whole while it splits the others. `wrt`:
+    the activation whose gradient a BACKWARD makes.
+    """
+
+    kind: str
+    letters: tuple[str, ...]
+    out: str
+    whole: str = ""
+    shares: tuple[int, ...] = ()
+    activations: int = 1  # how many of the operands are activations; the rest are tensors of one group
+    wrt: int = 0
+
+    @property
+    def letters_read(self) -> tuple[str, ...]:
+        """The letters of each operand of the event: tensors of one group are one operand."""
+        return self.letters[: self.activations + 1]
+
+
 @attrs.frozen(kw_only=True)
 class Event:
     """One thing that every rank does. Operands are coalesced: the i-th input of a collective makes the i-th output."""
@@ -108,6 +134,8 @@ class Event:
     phase: Phase
     axes: tuple[str, ...] = ()  # the group of a collective or slice, outer first
     label: Label | None = None  # the split that a gather undoes, or that a scatter or slice makes
+    to: Label | None = None  # the split that an all_to_all makes
+    compute: Compute | None = None  # of FORWARD, BACKWARD and WGRAD
     mean: bool = False  # a reduction that divides by its group's size
     site: str = ""  # the stack whose use of a parameter made this gradient
     layout: Layout = ()  # of the output of INIT and ZERO

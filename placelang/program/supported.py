@@ -9,15 +9,20 @@ from collections.abc import Iterator
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import fault
-from placelang.model.model import Routing
+from placelang.model.graph import opens as graph_is_known
+from placelang.model.graph import operations
+from placelang.model.model import Model, Routing
+from placelang.plan import selectors
 from placelang.plan.infer import split_axes
 from placelang.plan.mesh import Role
 from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import (
     AllGather,
+    AllToAll,
     Gather,
     Keep,
     Partial,
+    Recompute,
     Reduce,
     Replicate,
     Shard,
@@ -25,28 +30,31 @@ from placelang.plan.steps import (
     When,
 )
 from placelang.plan.text import step_text
+from placelang.program.lower import opens
 from placelang.source import Span
 from placelang.syntax import ast
 
+_ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE)
 
-def unsupported(plan: Plan) -> tuple[Diagnostic, ...]:
+
+def unsupported(plan: Plan, model: Model) -> tuple[Diagnostic, ...]:
     """Everything in the plan that has no lowering yet, each with its place in the text."""
-    found = tuple(dict.fromkeys(_faults(plan)))
-    # What is inferred follows from what is written, which has a place in the text.
-    return tuple(d for d in found if d.primary) or found
+    return tuple(dict.fromkeys(_faults(plan, model)))
 
 
-def _faults(plan: Plan) -> Iterator[Diagnostic]:
+def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     for axis in plan.mesh.axes:
-        if axis.role is not Role.DATA:
+        if axis.role not in _ROLES:
             yield _not_yet(f"axes of role {axis.role.value}", axis.span)
     for view in plan.mesh.views:
         yield _not_yet("mesh views (`over`)", view.span)
+    if opens(plan) and not graph_is_known(model):
+        axis = next(a for a in plan.mesh.axes if a.role is not Role.DATA)
+        yield _not_yet(f"`{axis.name}` inside the layers of {model.name}, whose operations it does not know", axis.span)
     for placed in plan.placed:
-        if placed.selections:
-            yield _not_yet("selections", placed.selections[0].span)
-        else:
-            yield from _steps(placed)
+        yield from _fused(placed, model)
+        yield from _selections(placed, plan, model)
+        yield from _steps(placed)
     for step in plan.update:
         if not isinstance(step, AllGather) or step.wire or step.bucket or step.dtype:
             yield _not_yet(f"`update: {step_text(step, full=False)}`", step.span)
@@ -86,11 +94,63 @@ def _model(plan: Plan) -> Iterator[Diagnostic]:
         )
 
 
+def _fused(placed: Placed, model: Model) -> Iterator[Diagnostic]:
+    """Keys and values that are one matrix with the queries can't be gathered apart."""
+    if placed.state is not State.ACTIVATIONS:
+        return
+    fused = any(o.kind == "attention" and len(o.ins) == 1 for stack in model.stacks for o in operations(model, stack))
+    for step in placed.journey:
+        if fused and isinstance(step, AllGather):
+            yield _not_yet(
+                f"`{step_text(step, full=False)}` with the fused query-key-value matrix of {model.name}", step.span
+            )
+
+
+def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic]:
+    """Selections are lowered where they take whole operations, alike in every layer."""
+    if not placed.selections:
+        return
+    span = placed.selections[0].span
+    if placed.state is State.ACTIVATIONS:
+        for s in placed.selections:
+            recompute = all(isinstance(step, Recompute) for step in placed.journey)
+            if s.kind != "role" or (s.value == "block" and not recompute) or s.value in ("tied", "frozen", "trainable"):
+                yield _not_yet(f"activations of `{s}`", s.span)
+        return
+    if any(s.kind == "partial" for s in placed.selections):
+        yield _not_yet("selections of partial sums", span)
+    if any(s.kind in ("replicated", "sharded") for s in placed.selections) and placed.state is not State.GRADS:
+        yield _not_yet(f"{placed.state.value} selected by placement", span)
+    if any(s.value in ("frozen", "trainable") for s in placed.selections):
+        yield _not_yet("frozen parameters", span)
+        return
+    for stack in model.stacks:
+        hits = frozenset[str]().union(
+            *(selectors.matches(s, model, plan.train.frozen) for s in placed.selections if s.kind == "glob")
+        )
+        for tensor in stack.tensors:
+            count = sum(stack.fqn(tensor, layer) in hits for layer in range(stack.count))
+            if 0 < count < stack.count:
+                yield _not_yet("a selection of some layers of many", span)
+                return
+    whole = [tuple(o.tensors) for s in model.stacks for o in (operations(model, s) if opens(plan) else ())]
+    whole = whole or [stack.tensors for stack in model.stacks]
+    names = {t: s.fqn(t) for s in model.stacks for t in s.tensors}
+    taken = frozenset[str]().union(
+        *(selectors.matches(s, model, plan.train.frozen) for s in placed.selections if s.kind in ("glob", "role"))
+    )
+    for tensors in whole:
+        some = [names[t] in taken for t in tensors if t in names]
+        if any(some) and not all(some):
+            yield _not_yet("a selection of some tensors of one operation", span)
+            return
+
+
 _LOWERED: dict[State, tuple[type[Step], ...]] = {
     State.PARAMS: (Replicate, Shard, Gather),
     State.OPTIMIZER: (Replicate, Shard),
     State.GRADS: (Partial, Reduce),
-    State.ACTIVATIONS: (Replicate, Shard),
+    State.ACTIVATIONS: (Replicate, Shard, Partial, Reduce, AllGather, AllToAll, Recompute),
 }
 
 
@@ -98,24 +158,34 @@ def _steps(placed: Placed) -> Iterator[Diagnostic]:
     for step in placed.journey:
         if not isinstance(step, _LOWERED[placed.state]):
             yield _not_yet(f"`{step_text(step, full=False)}` on {placed.state.value}", step.span)
-        elif not _is_lowered(step, placed.state):
+        elif not _is_lowered(step, placed):
             yield _not_yet(f"`{step_text(step, full=False)}`", step.span)
         elif step.dtype is not None and not isinstance(step, Gather):
             yield _not_yet(f"`as {step.dtype}` here", step.span)
 
 
-def _is_lowered(step: Step, state: State) -> bool:
+def _is_lowered(step: Step, placed: Placed) -> bool:
     """Whether the options of a step that is lowered are too."""
+    activations = placed.state is State.ACTIVATIONS
     match step:
+        case Shard() if activations:
+            return step.dim in ("batch", "seq")
         case Shard():
-            dim = "batch" if state is State.ACTIVATIONS else "0"
-            return (step.dim, step.pad, step.split, step.min, step.word) == (dim, "even", None, None, "shard")
+            return (step.pad, step.split, step.min) == ("even", None, None) and (
+                step.dim.isdigit() or step.dim in ("vocab", "heads")
+            )
         case Gather():
-            plain = (step.unit, step.bucket, step.wire) == ("layer", None, None)
-            return plain and isinstance(step.keep, Keep)
+            known = isinstance(step.keep, Keep) or bool(step.keep.axes)
+            return known and (step.unit, step.bucket, step.wire) == ("layer", None, None)
+        case Reduce() if activations:
+            return step.dim in ("seq", "0") and step.bucket is None and not step.mean
         case Reduce():
             plain = (step.dim, step.pad, step.bucket) == ("0", "even", None)
             return plain and isinstance(step.when, When)
+        case AllToAll():
+            return step.dim == "heads"
+        case Recompute():
+            return step.policy in ("full", "none") and not step.save and step.chunks == 1
         case _:
             return True
 

@@ -23,7 +23,6 @@ from placelang.program.event import Label, Layout
 Array = npt.NDArray[np.float64]
 Value = Mapping[str, Array]
 
-ACTIVATION_DIMS = ("batch", "seq", "hidden")
 PARTITIONS = frozenset({"padded", "contiguous"})
 
 
@@ -34,10 +33,21 @@ class NoDenotation(Exception):
 @lru_cache(maxsize=4096)
 def draw(key: tuple[str | int, ...], shape: tuple[int, ...]) -> Array:
     """Standard normal numbers that depend on the key and the logical index alone, whichever rank draws."""
-    numbers = [k if isinstance(k, int) else crc32(k.encode()) for k in key]
-    values = np.asarray(np.random.default_rng(numbers).standard_normal(shape), dtype=np.float64)
+    values = np.asarray(np.random.default_rng(_numbers(key)).standard_normal(shape), dtype=np.float64)
     values.setflags(write=False)
     return values
+
+
+@lru_cache(maxsize=4096)
+def whole_numbers(key: tuple[str | int, ...], shape: tuple[int, ...], below: int) -> Array:
+    """Numbers 0, 1, ... `below` - 1 in float64, that depend on the key and the logical index alone."""
+    values = np.random.default_rng(_numbers(key)).integers(below, size=shape).astype(np.float64)
+    values.setflags(write=False)
+    return values
+
+
+def _numbers(key: tuple[str | int, ...]) -> list[int]:
+    return [k if isinstance(k, int) else crc32(k.encode()) for k in key]
 
 
 @attrs.frozen

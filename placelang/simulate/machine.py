@@ -12,12 +12,26 @@ import numpy as np
 
 from placelang.program.event import Buf
 from placelang.program.program import Group, Program
-from placelang.simulate.arrays import ACTIVATION_DIMS, Array, NoDenotation, Ranks, Value, draw, piece
+from placelang.simulate.arrays import Array, NoDenotation, Ranks, Value, draw, piece, whole_numbers
+from placelang.simulate.forms import Form
 from placelang.simulate.meter import Meter
-from placelang.simulate.units import SEQ, WIDTH
+from placelang.simulate.sizes import SEQ, WIDTH
 
-ACTIVATIONS = frozenset({"x", "dx", "stash", "tokens", "targets"})
+ACTIVATIONS = frozenset({"x", "xr", "dx", "dx+", "stash", "tokens", "targets"})
 """Kinds of buffers that hold activations and data, not the tensors of a group."""
+
+
+_DIMS = ("batch", "seq", "hidden")
+"""The dims of data: of token numbers the first two."""
+
+
+def _vocabulary(program: Program) -> int | None:
+    """The rows of the table in which the program looks its tokens up."""
+    for group in program.groups:
+        for tensor in group.tensors:
+            if tensor.role == "embed" and group.name.endswith("/embed.tokens"):
+                return tensor.shape[0]
+    return None
 
 
 @attrs.frozen
@@ -41,6 +55,8 @@ class Machine:
     ranks: Ranks = attrs.field(init=False)
     groups: Mapping[str, Group] = attrs.field(init=False)
     memory: list[dict[Buf, Value]] = attrs.field(init=False)
+    forms: dict[Buf, tuple[Form, ...]] = attrs.field(factory=dict)
+    vocabulary: int | None = attrs.field(init=False)  # of a program that looks tokens up; None where they are vectors
     meter: Meter = attrs.field(init=False)
     read: dict[tuple[int, Buf], Value] = attrs.field(factory=dict)  # the gradient that each rank's optimizer read
 
@@ -48,6 +64,7 @@ class Machine:
         self.ranks = Ranks.of(self.program.mesh)
         self.groups = {g.name: g for g in self.program.groups}
         self.memory = [{} for _ in range(self.ranks.count)]
+        self.vocabulary = _vocabulary(self.program)
         self.meter = Meter(self.program)
 
     # --- memory ------------------------------------------------------------------------------------------------------
@@ -67,11 +84,15 @@ class Machine:
     def put(self, rank: int, buf: Buf, value: Value) -> None:
         self.memory[rank][buf] = value
 
+    def form(self, buf: Buf) -> Form:
+        return self.forms.get(buf, (Form(),))[0]
+
     def dims(self, buf: Buf, tensor: str) -> Sequence[str]:
         """The names of the dims of one array of a buffer."""
-        if buf.kind in ACTIVATIONS or buf.of not in self.groups:
-            return ACTIVATION_DIMS
-        return next((t.dims for t in self.groups[buf.of].tensors if t.name == tensor), ())
+        if tensor == "":
+            return self.form(buf).names
+        tensors = self.groups[buf.of].tensors if buf.of in self.groups else ()
+        return next((t.dims for t in tensors if t.name == tensor), ())
 
     # --- data --------------------------------------------------------------------------------------------------------
 
@@ -87,8 +108,7 @@ class Machine:
     def load(self) -> None:
         """The data loader: every rank's part of every microbatch of this step."""
         for m in range(self.program.train.microbatches):
-            tokens = draw(("tokens", self.seed, self.step, m), (self.batch, SEQ, WIDTH))
-            target = draw(("target", self.seed, self.step, m), (self.batch, SEQ, WIDTH))
+            tokens, target = self._drawn("tokens", m), self._drawn("target", m)
             weight = self.weights(m)
             if self.only is not None:
                 counts = np.isin(np.arange(self.batch), self.only.rows) & (m == self.only.microbatch)
@@ -97,9 +117,17 @@ class Machine:
                 self.put(rank, Buf("tokens", "data", (m,)), {"": self._share(tokens, rank)})
                 targets = {"target": self._share(target, rank), "weight": self._share(weight, rank)}
                 self.put(rank, Buf("targets", "data", (m,)), targets)
+            form = Form(self.program.tokens, tuple(zip(_DIMS, tokens.shape, strict=False)))
+            self.forms |= {Buf(kind, "data", (m,)): (form,) for kind in ("tokens", "targets")}
+
+    def _drawn(self, kind: str, microbatch: int) -> Array:
+        key = (kind, self.seed, self.step, microbatch)
+        if self.vocabulary is None:
+            return draw(key, (self.batch, SEQ, WIDTH))
+        return whole_numbers(key, (self.batch, SEQ), self.vocabulary)
 
     def _share(self, array: Array, rank: int) -> Array:
-        return piece(array, self.program.tokens, self.ranks, rank, ACTIVATION_DIMS)
+        return piece(array, self.program.tokens, self.ranks, rank, _DIMS)
 
     def sources(self) -> list[Source]:
         """Every contribution to a gradient: a microbatch and the tokens that some rank reads of it."""

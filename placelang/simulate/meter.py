@@ -1,7 +1,8 @@
 """What a simulated step moves and holds, in bytes, counted from the arrays that events really touch.
 
 Conventions are those of a collective's caller, padding included: an all_gather counts its gathered output, a
-reduce_scatter its input, an all_reduce its tensor. Groups of one rank move nothing. Not for: formulas (`cost`).
+reduce_scatter its input, an all_reduce its tensor, an all_to_all what a rank puts into it. Groups of one rank move
+nothing. Not for: formulas (`cost`).
 """
 
 from __future__ import annotations
@@ -47,9 +48,15 @@ class Meter:
         self._moved, self._events, self._sizes = {}, [], []
 
     def moved(self, event: Event, elements: int) -> None:
-        key = (event.op, event.axes, event.phase)
-        count, size = self._moved.get(key, (0, Fraction(0)))
-        self._moved[key] = (count + 1, size + elements * BYTES[event.dtype])
+        self._add((event.op, event.axes, event.phase), 1, elements * BYTES[event.dtype])
+
+    def reduced(self, event: Event, calls: int, numbers: int) -> None:
+        """Sums of fp32 numbers that another event makes on its way."""
+        self._add((Op.ALL_REDUCE, event.axes, event.phase), calls, numbers * BYTES["fp32"])
+
+    def _add(self, key: tuple[Op, tuple[str, ...], Phase], calls: int, size: Fraction) -> None:
+        count, total = self._moved.get(key, (0, Fraction(0)))
+        self._moved[key] = (count + calls, total + size)
 
     def ran(self, event: Event, written: Mapping[Buf, Value]) -> None:
         """`written`: the outputs that hold the tensors of a group, as rank 0 has them (no rank has more rows)."""

@@ -1,7 +1,7 @@
 """The meaning of each event on the arrays of every rank, literally: what is missing or does not fit has no denotation.
 
 Every rank runs every event. Values are never changed in place, so a copy may share its arrays. Source of the list:
-`program.event`. Not for: whether a program is right (`compare`, and the checker by its own ways).
+`program.event`. Not for: compute (`compute`), or whether a program is right (`compare`, the checker by its own ways).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from placelang.program.event import Buf, Event, Label, Op
+from placelang.simulate import compute
 from placelang.simulate.arrays import Array, NoDenotation, Value, cut, dim_index, draw, join, piece, same_shape
+from placelang.simulate.compute import count
+from placelang.simulate.forms import after
 from placelang.simulate.machine import ACTIVATIONS, Machine
 from placelang.simulate.meter import padded
 from placelang.simulate.optimizers import update
-from placelang.simulate.units import backward, forward, loss_gradient, wgrad
 
 PARAMETERS = frozenset({"w", "master", "s", "view"})
 """Kinds of buffers that INIT fills with the parameters; `o` gets the empty moments."""
@@ -24,6 +26,7 @@ PARAMETERS = frozenset({"w", "master", "s", "view"})
 def execute(m: Machine, event: Event) -> None:
     """Run one event on every rank; raises NoDenotation."""
     _OPS[event.op](m, event)
+    m.forms.update([*after(event, m.forms, m.groups)])
     m.meter.ran(event, {b: m.memory[0][b] for b in event.outs if b.kind not in ACTIVATIONS and b.of in m.groups})
 
 
@@ -31,7 +34,7 @@ def execute(m: Machine, event: Event) -> None:
 
 
 def _init(m: Machine, event: Event) -> None:
-    _operands(event, 0, 1)
+    count(event, 0, 1)
     (out,) = event.outs
     whole = _leaf(m, out)
     for rank in range(m.ranks.count):
@@ -50,7 +53,7 @@ def _leaf(m: Machine, buf: Buf) -> Value:
 
 
 def _zero(m: Machine, event: Event) -> None:
-    _operands(event, 0, 1)
+    count(event, 0, 1)
     (out,) = event.outs
     whole = {name: np.zeros(shape) for name, shape in _group(m, out).items()}
     for rank in range(m.ranks.count):
@@ -65,63 +68,6 @@ def _group(m: Machine, buf: Buf) -> Mapping[str, tuple[int, ...]]:
 
 def _share(m: Machine, event: Event, buf: Buf, tensor: str, array: Array, rank: int) -> Array:
     return piece(array, event.layout, m.ranks, rank, m.dims(buf, tensor))
-
-
-# --- compute ---------------------------------------------------------------------------------------------------------
-
-
-def _views(m: Machine, rank: int, bufs: Sequence[Buf]) -> dict[str, Value]:
-    if len({b.of for b in bufs}) != len(bufs) or any(b.of not in m.groups for b in bufs):
-        raise NoDenotation(f"compute reads {', '.join(map(str, bufs))} as the parameters of groups")
-    return {b.of: m.get(rank, b) for b in bufs}
-
-
-def _operands(event: Event, ins: int, outs: int, *, more: bool = False) -> None:
-    """An event has as many operands as it takes; `more`: and the views that it reads."""
-    if len(event.ins) < ins or len(event.outs) != outs or (len(event.ins) > ins and not more):
-        raise NoDenotation(f"{event.op.value} has {len(event.ins)} inputs and {len(event.outs)} outputs")
-
-
-def _forward(m: Machine, event: Event) -> None:
-    _operands(event, 1, 2, more=True)
-    for rank in range(m.ranks.count):
-        x = m.activation(rank, event.ins[0])
-        y, stash = forward(event.site, m.groups, x, _views(m, rank, event.ins[1:]))
-        m.put(rank, event.outs[0], {"": y})
-        m.put(rank, event.outs[1], stash)
-
-
-def _loss(m: Machine, event: Event) -> None:
-    _operands(event, 2, 1)
-    for rank in range(m.ranks.count):
-        data = m.get(rank, event.ins[1])
-        if set(data) != {"target", "weight"}:
-            raise NoDenotation(f"the loss reads {event.ins[1]} as targets")
-        dy = loss_gradient(m.activation(rank, event.ins[0]), data["target"], data["weight"], m.total)
-        m.put(rank, event.outs[0], {"": dy})
-
-
-def _backward(m: Machine, event: Event) -> None:
-    _operands(event, 2, 1, more=True)
-    for rank in range(m.ranks.count):
-        dy, stash, views = _backward_operands(m, event, rank)
-        m.put(rank, event.outs[0], {"": backward(event.site, m.groups, dy, stash, views)})
-
-
-def _wgrad(m: Machine, event: Event) -> None:
-    _operands(event, 2, len(event.ins) - 2, more=True)
-    for rank in range(m.ranks.count):
-        dy, stash, views = _backward_operands(m, event, rank)
-        grads = wgrad(event.site, m.groups, dy, stash, views)
-        for view, out in zip(event.ins[2:], event.outs, strict=True):
-            m.put(rank, out, grads[view.of])
-
-
-def _backward_operands(m: Machine, event: Event, rank: int) -> tuple[Array, Value, dict[str, Value]]:
-    stash = m.get(rank, event.ins[1])
-    if event.ins[1].kind != "stash":
-        raise NoDenotation(f"backward of {event.site} reads {event.ins[1]} as its stash")
-    return m.activation(rank, event.ins[0]), stash, _views(m, rank, event.ins[2:])
 
 
 # --- moving and adding -----------------------------------------------------------------------------------------------
@@ -147,6 +93,15 @@ def _acc(m: Machine, event: Event) -> None:
             m.put(rank, target, {k: total[k] + summand[k] for k in total})
 
 
+def _add(m: Machine, event: Event) -> None:
+    if not event.ins or len(event.outs) != 1:
+        raise NoDenotation(f"add has {len(event.ins)} inputs and {len(event.outs)} outputs")
+    for rank in range(m.ranks.count):
+        values = [m.get(rank, b) for b in event.ins]
+        same_shape(f"adding {', '.join(map(str, event.ins))}", *values)
+        m.put(rank, event.outs[0], {k: sum((v[k] for v in values[1:]), values[0][k]) for k in values[0]})
+
+
 def _copy(m: Machine, event: Event) -> None:
     for rank in range(m.ranks.count):
         for value, target in [(m.get(rank, source), target) for source, target in _pairs(event)]:
@@ -165,6 +120,20 @@ def _slice(m: Machine, event: Event) -> None:
             m.put(rank, target, _cut(m, event, source, m.get(rank, source), rank))
 
 
+def _unslice(m: Machine, event: Event) -> None:
+    """Each rank's own shard at its place in the whole, with zeros elsewhere."""
+    label = _label(event)
+    for source, target in _pairs(event):
+        made: dict[int, Value] = {}
+        for group in m.ranks.groups(event.axes):
+            values = {rank: m.get(rank, source) for rank in group}
+            for own, value in values.items():
+                parts = {k: [v[k] * (rank == own) for rank, v in values.items()] for k in value}
+                made[own] = {k: _joined(m, label, source, k, arrays) for k, arrays in parts.items()}
+        for rank, value in made.items():
+            m.put(rank, target, value)
+
+
 def _cut(m: Machine, event: Event, buf: Buf, value: Value, rank: int) -> Value:
     """The shard of `rank` in the event's group, cut by one axis after the other, outer first."""
     label = _label(event)
@@ -181,19 +150,40 @@ def _all_gather(m: Machine, event: Event) -> None:
     label = _label(event)
     moved = 0
     for source, target in _pairs(event):
-        made: dict[int, Value] = {}
-        largest = 0
-        for group in m.ranks.groups(event.axes):
-            values = [m.get(rank, source) for rank in group]
-            if len({tuple(v) for v in values}) > 1:
-                raise NoDenotation(f"ranks {group} gather different tensors of {source}")
-            whole = {k: _joined(m, label, source, k, [v[k] for v in values]) for k in values[0]}
-            made.update(dict.fromkeys(group, whole))
-            if len(group) > 1:
-                largest = max(largest, len(group) * max(sum(a.size for a in v.values()) for v in values))
-        moved += largest
-        for rank, value in made.items():
+        whole, largest = _gathered(m, event.axes, label, source)
+        moved += largest * max(len(g) for g in m.ranks.groups(event.axes))
+        for rank, value in whole.items():
             m.put(rank, target, value)
+    _count(m, event, moved)
+
+
+def _gathered(m: Machine, axes: Sequence[str], label: Label, source: Buf) -> tuple[dict[int, Value], int]:
+    """On every rank what its group's shards make up, and the elements of the largest shard that any rank sends."""
+    made: dict[int, Value] = {}
+    largest = 0
+    for group in m.ranks.groups(axes):
+        values = [m.get(rank, source) for rank in group]
+        if len({tuple(v) for v in values}) > 1:
+            raise NoDenotation(f"ranks {group} gather different tensors of {source}")
+        whole = {k: _joined(m, label, source, k, [v[k] for v in values]) for k in values[0]}
+        made.update(dict.fromkeys(group, whole))
+        if len(group) > 1:
+            largest = max(largest, *(sum(a.size for a in v.values()) for v in values))
+    return made, largest
+
+
+def _all_to_all(m: Machine, event: Event) -> None:
+    """Shards along one dim become shards along another: each rank deals its own out and keeps a part of everyone's."""
+    label, to = _label(event), event.to
+    if to is None:
+        raise NoDenotation("all_to_all names no dim to split")
+    moved = 0
+    for source, target in _pairs(event):
+        whole, largest = _gathered(m, event.axes, label, source)
+        moved += largest
+        for rank, value in whole.items():
+            dealt = {k: _cut_array(m, event.axes, to, a, m.dims(source, k), rank) for k, a in value.items()}
+            m.put(rank, target, dealt)
     _count(m, event, moved)
 
 
@@ -233,7 +223,7 @@ def _count(m: Machine, event: Event, elements: int) -> None:
 
 
 def _opt(m: Machine, event: Event) -> None:
-    _operands(event, 3, 2)
+    count(event, 3, 2)
     for rank in range(m.ranks.count):
         theta, grad, state = (m.get(rank, b) for b in event.ins)
         if not set(theta) == set(grad) == set(state):
@@ -247,15 +237,18 @@ def _opt(m: Machine, event: Event) -> None:
 _OPS: Mapping[Op, Callable[[Machine, Event], None]] = {
     Op.INIT: _init,
     Op.ZERO: _zero,
-    Op.FORWARD: _forward,
-    Op.LOSS: _loss,
-    Op.BACKWARD: _backward,
-    Op.WGRAD: _wgrad,
+    Op.FORWARD: compute.forward,
+    Op.LOSS: compute.loss,
+    Op.BACKWARD: compute.backward,
+    Op.WGRAD: compute.wgrad,
     Op.ACC: _acc,
+    Op.ADD: _add,
     Op.ALL_GATHER: _all_gather,
     Op.REDUCE_SCATTER: _reduce,
     Op.ALL_REDUCE: _reduce,
+    Op.ALL_TO_ALL: _all_to_all,
     Op.SLICE: _slice,
+    Op.UNSLICE: _unslice,
     Op.COPY: _copy,
     Op.OPT: _opt,
     Op.FREE: _free,

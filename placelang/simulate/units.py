@@ -20,9 +20,7 @@ import numpy as np
 
 from placelang.program.program import Group
 from placelang.simulate.arrays import Array, NoDenotation, Value, draw
-
-WIDTH = 4
-SEQ = 2
+from placelang.simulate.sizes import WIDTH
 
 
 @attrs.frozen

@@ -16,8 +16,10 @@ from placelang.plan.dtypes import PRECISIONS
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Plan
 from placelang.plan.steps import Keep, When
-from placelang.program.event import Buf, Event, Label, Op
+from placelang.program.event import Buf, Compute, Event, Label, Op
 from placelang.program.program import Item, Program, Rep, flatten
+from tests.oracle import splits
+from tests.simulate.opened import alone, opened, small
 from tests.simulate.strategies import both, ddp, deep, hsdp, mesh, tiny, zero1, zero2, zero3
 
 Path = tuple[int, ...]
@@ -32,6 +34,7 @@ class Mutant:
     reference: Program
     plan: Plan
     said: tuple[str, ...]
+    altered: tuple[tuple[Event, Event], ...] = attrs.field(default=(), repr=False)  # before and after
 
     def __str__(self) -> str:
         return f"{self.plan.mesh.names}{[a.size for a in self.plan.mesh.axes]} {'; '.join(self.said)}"
@@ -55,14 +58,29 @@ def bases() -> tuple[tuple[Plan, Program, Program], ...]:
     return (*made, *((p, *both(p, deep())) for p in long))
 
 
-def mutant(random: Random, unrolled: bool) -> Mutant:
+@cache
+def opened_bases() -> tuple[tuple[Plan, Program, Program], ...]:
+    """Sound strategies that split layers inside."""
+    found = []
+    for recipe in splits.sound(every=5):
+        model, plan = small(recipe.model), recipe.plan()
+        assert plan is not None
+        found.append((plan, opened(plan, model), alone(plan, model)))
+    return tuple(found)
+
+
+Bases = Callable[[], tuple[tuple[Plan, Program, Program], ...]]
+
+
+def mutant(random: Random, unrolled: bool, sound: Bases = bases) -> Mutant:
     """A sound program with one to three changes."""
-    plan, original, reference = random.choice(bases())
+    plan, original, reference = random.choice(sound())
     program = attrs.evolve(original, body=tuple(flatten(original))) if unrolled else original
     said: list[str] = []
+    altered: list[tuple[Event, Event]] = []
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        program = _change(program, random, said)
-    return Mutant(program, original, reference, plan, tuple(said))
+        program = _change(program, random, said, altered)
+    return Mutant(program, original, reference, plan, tuple(said), tuple(altered))
 
 
 def reason(subject: object) -> str | None:
@@ -77,7 +95,37 @@ def reason(subject: object) -> str | None:
                 return "moments start as zero, whichever rows they are of"
     if any("0/contiguous" in said for said in subject.said):
         return "both partitions cut these rows alike"
+    if any(_inert(old, new) for old, new in subject.altered):
+        return "an operation reads no value of it, or says the same in other words"
+    if any(old.op is new.op is Op.ZERO and old.layout != new.layout for old, new in subject.altered):
+        return "zeros are zeros, whichever rows they are of"
+    if any("embed.positions" in said for said in subject.said):
+        return "positions are the same in every microbatch"
     return None
+
+
+_SHAPES_ALONE = {
+    (Op.WGRAD, "linear"): {2},
+    (Op.WGRAD, "norm"): {2},
+    (Op.WGRAD, "embed"): {2},
+    (Op.WGRAD, "bias"): {1, 2},
+    (Op.BACKWARD, "linear"): {1},
+    (Op.BACKWARD, "bias"): {1, 2},
+    (Op.BACKWARD, "add"): {1},
+}
+"""The operands of which an operation reads the shape and no value."""
+
+
+def _inert(old: Event, new: Event) -> bool:
+    if old.compute is None or new.compute is None:
+        return False
+    if old.compute != new.compute and old.compute.kind == new.compute.kind:
+        return True
+    idle = _SHAPES_ALONE.get((old.op, old.compute.kind), set())
+    if len(old.ins) != len(new.ins) or old.outs != new.outs:
+        return False
+    changed = {k for k, (a, b) in enumerate(zip(old.ins, new.ins, strict=True)) if a != b}
+    return bool(changed) and changed <= idle
 
 
 # --- programs as lists of places --------------------------------------------------------------------------------------
@@ -107,7 +155,9 @@ def _put(items: tuple[Item, ...], path: Path, new: tuple[Event, ...]) -> tuple[I
     return (*items[:k], attrs.evolve(rep, body=_put(rep.body, path[1:], new)), *items[k + 1 :])
 
 
-def _change(program: Program, random: Random, said: list[str]) -> Program:
+def _change(
+    program: Program, random: Random, said: list[str], altered: list[tuple[Event, Event]]
+) -> Program:
     if random.random() < 0.05 and program.setup:
         k = random.randrange(len(program.setup))
         event = _layout(program.setup[k], program, random)
@@ -137,6 +187,7 @@ def _change(program: Program, random: Random, said: list[str]) -> Program:
         return attrs.evolve(program, body=_put(program.body, target, (event, event) if target == path else new))
     new_event = random.choice(ALTERATIONS)(event, program, random)
     said.append(f"{_show(event)} -> {_show(new_event)}")
+    altered.append((event, new_event))
     return attrs.evolve(program, body=_put(program.body, path, (new_event,)))
 
 
@@ -152,7 +203,8 @@ def _show(event: Event) -> str:
     mean = " mean" if event.mean else ""
     site = f" @{event.site}" if event.site else ""
     layout = f" {[a for a, _ in event.layout]}" if event.layout else ""
-    return f"{event.op.value}{mean}{site}({ins} -> {outs}){list(event.axes)}{label}{layout}"
+    compute = f" {event.compute}" if event.compute and event.compute.kind != "opaque" else ""
+    return f"{event.op.value}{mean}{site}{compute}({ins} -> {outs}){list(event.axes)}{label}{layout}"
 
 
 # --- ways to alter one event ------------------------------------------------------------------------------------------
@@ -217,6 +269,10 @@ def _label(event: Event, program: Program, random: Random) -> Event:
     if event.label is None:
         return _op(event, program, random)
     labels = (Label("1"), Label("0", "contiguous"), Label("batch"), Label("flat"), Label("0"), None)
+    if event.label.partition == "contiguous":  # of activations
+        labels = tuple(Label(dim, "contiguous") for dim in ("batch", "seq", "hidden", "heads", "ffn", "vocab"))
+        if event.to is not None and random.random() < 0.5:
+            return attrs.evolve(event, to=random.choice(labels))
     return attrs.evolve(event, label=random.choice(labels))
 
 
@@ -237,6 +293,9 @@ def _op(event: Event, program: Program, random: Random) -> Event:
         Op.ACC: (Op.COPY,),
         Op.COPY: (Op.ACC,),
         Op.BACKWARD: (Op.WGRAD,),
+        Op.ADD: (Op.COPY,),
+        Op.ALL_TO_ALL: (Op.ALL_GATHER, Op.SLICE),
+        Op.UNSLICE: (Op.ALL_GATHER, Op.COPY),
     }
     if event.op not in swaps:
         return _rewire(event, program, random)
@@ -254,7 +313,25 @@ def _insert_axes(event: Event, program: Program, random: Random) -> Event:
 def _site(event: Event, program: Program, random: Random) -> Event:
     if not event.site:
         return _rewire(event, program, random)
+    if event.compute is not None and event.compute.kind != "opaque":
+        return attrs.evolve(event, compute=_compute(event.compute, random))
     return attrs.evolve(event, site=random.choice([g.name for g in program.groups]))
+
+
+def _compute(compute: Compute, random: Random) -> Compute:
+    """Another operation on the same operands: its gradient for another, other letters, another kind."""
+    way = random.choice(("wrt", "letters", "kind", "whole", "shares", "out"))
+    if way == "wrt":
+        return attrs.evolve(compute, wrt=random.randrange(3))
+    if way == "letters":
+        letters = list(compute.letters)
+        random.shuffle(letters)
+        return attrs.evolve(compute, letters=tuple(letters))
+    if way == "kind":
+        return attrs.evolve(compute, kind=random.choice(("linear", "bias", "add", "mul", "norm", "attention", "embed")))
+    if way == "out":
+        return attrs.evolve(compute, out=random.choice(compute.letters))
+    return attrs.evolve(compute, **{way: "" if way == "whole" else ()})
 
 
 def _operands(event: Event, program: Program, random: Random) -> Event:

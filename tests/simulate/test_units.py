@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from placelang.simulate.arrays import NoDenotation, draw
-from placelang.simulate.units import SEQ, WIDTH, backward, forward, loss_gradient, wgrad
+from placelang.simulate.sizes import SEQ, WIDTH
+from placelang.simulate.units import backward, forward, loss_gradient, wgrad
 from tests.simulate.strategies import both, ddp, mesh, tiny
 
 GROUPS = {g.name: g for g in both(ddp(mesh(dp=1)))[0].groups}
