@@ -150,32 +150,43 @@ def no_model() -> Diagnostic:
     )
 
 
-def load(text: str | os.PathLike[str], *, model: str | Model | None = None, **sets: object) -> Strategy:
+def load(
+    text: str | os.PathLike[str], *, model: str | Model | None = None, devices: int | None = None, **sets: object
+) -> Strategy:
     """The strategy of a path or a text. `sets` give values to args, mesh sizes and facts, as `--set` does.
 
-    A `str` is a path when it names a file or ends in `.place`, else the text itself. Never raises on user input.
+    `devices`: how many there are to run on, as `--nproc` says, in place of what a `hardware` line says; the axis that
+    has no size gets what the others leave of them. A `str` is a path when it names a file or ends in `.place`, else the
+    text itself. Never raises on user input.
     """
     source = _source(text)
     if isinstance(source, Diagnostic):
         nothing = Source("", str(text) if _is_path(text) else "<text>")
         return Strategy(nothing, ast.File(nothing), None, (source,))
-    return load_source(source, model=model, sets=sets)
+    return load_source(source, model=model, devices=devices, sets=sets)
 
 
 def load_source(
-    source: Source, *, model: str | Model | None = None, sets: Mapping[str, object] | None = None
+    source: Source,
+    *,
+    model: str | Model | None = None,
+    devices: int | None = None,
+    sets: Mapping[str, object] | None = None,
 ) -> Strategy:
     """As `load`, of a source that was read already."""
     file, problems = parse(source)
     found, more = _model(model)
     values, bad = _values(sets or {})
+    if devices is not None and (isinstance(devices, bool) or not isinstance(devices, int) or devices < 1):
+        bad = (*bad, fault("E105", f"`devices` is a whole number from 1 up, not {devices!r}", None))
+        devices = None
     front = (*problems, *more, *bad)
     if any(d.is_error for d in problems):
         # What parsed still gets its names checked, so that one run shows every fault of the text.
-        _, names = elaborate(file, values, found, _factory, _options)
+        _, names = elaborate(file, values, found, _factory, _options, devices)
         beside = (d for d in names if d.primary is not None and not _follows(d, problems))
         return Strategy(source, file, None, (*front, *beside))
-    plan, diagnostics = elaborate(file, values, found, _factory, _options)
+    plan, diagnostics = elaborate(file, values, found, _factory, _options, devices)
     if any(d.is_error for d in front):
         plan = None
     return Strategy(source, file, plan, (*front, *diagnostics))
@@ -183,7 +194,7 @@ def load_source(
 
 def _follows(d: Diagnostic, problems: tuple[Diagnostic, ...]) -> bool:
     """Whether a mistake of syntax may be why something is said: it stands there, or would declare what is missing."""
-    if d.primary is None or d.code == "E121":
+    if d.primary is None or d.code in ("E107", "E121"):  # what is missing may be in what was not read
         return True
     here, word = d.primary.span, d.primary.span.text
     for span in (p.primary.span for p in problems if p.primary and p.is_error):

@@ -17,6 +17,9 @@ from placelang.model.model import ModelError
 LARGEST: Final = 10**9
 """No single size of a model is larger; past it a number is a slip of the hand."""
 
+DEEPEST: Final = 2_000
+"""No published model has more layers (DeepNet, arXiv 2203.00555: 1,000). Selectors look at each, which takes time."""
+
 
 @attrs.frozen
 class Learned:
@@ -120,7 +123,7 @@ def _value(name: str, arg: Arg, value: object) -> object:
             return value
         raise Refused(f"`{name}` is {_show(value)}, not true or false", f"`{name} = true`", name)
     if arg.kind == "size":
-        return _integer(name, value, arg.least)
+        return _integer(name, value, arg.least, DEEPEST if name in ("layers", "decoder_layers") else LARGEST)
     if arg.kind == "positions":
         if isinstance(value, Learned):
             return Learned(_integer("learned", value.length, 1))
@@ -154,11 +157,11 @@ def _group(name: str, value: object) -> tuple[str, ...]:
     raise Refused(f"`{name}` is {_show(value)}, not an axis", examples, name)
 
 
-def _integer(name: str, value: object, least: int) -> int:
+def _integer(name: str, value: object, least: int, most: int = LARGEST) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise Refused(f"`{name}` is {_show(value)}, not a whole number", f"`{name} = 1024`", name)
-    if not least <= value <= LARGEST:
-        raise Refused(f"`{name}` is {value:,}", f"a whole number from {least:,} to {LARGEST:,}", name)
+    if not least <= value <= most:
+        raise Refused(f"`{name}` is {value:,}", f"a whole number from {least:,} to {most:,}", name)
     return value
 
 

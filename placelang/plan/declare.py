@@ -32,8 +32,10 @@ def declare(
     reader: Reader,
     problems: Problems,
     open_: tuple[str, ...] = (),
+    asked: int | None = None,
 ) -> Scope:
-    """The scope of a text; faults go to `problems`. `devices`: how many the hardware has, or raises Refused."""
+    """The scope of a text; faults go to `problems`. `devices`: how many the hardware has, or raises Refused. `asked`:
+    how many there are to run on, in their place."""
     scope = Scope(sets, file.source.name)
     seen: dict[str, Span] = {}
     declared_meshes: list[ast.Mesh] = []
@@ -96,7 +98,9 @@ def declare(
     except Refused as refused:
         broken = refused.diagnostic
         problems.add(broken)
-    meshes.build(declared_meshes, scope, total, broken, problems)
+    if asked is not None:
+        total, broken = asked, None
+    meshes.build(declared_meshes, scope, total, broken, problems, asked is not None)
     _forget(scope)
     _folds(scope, problems)
     _values(scope, problems)

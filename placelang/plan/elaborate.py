@@ -6,13 +6,14 @@ Not for: verdicts on the result (`check`), or whether sizes fit (`capacity`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
 from placelang.diagnostics.problems import Problems, fault, refuse
 from placelang.model.model import Model, generic
-from placelang.plan import capacity, claims, compose, declare, job, library, selectors
+from placelang.plan import capacity, claims, compose, declare, job, library, meshes, selectors
 from placelang.plan.facts import NAMES, train_facts
 from placelang.plan.infer import infer, split_axes
 from placelang.plan.merge import differ
@@ -39,11 +40,14 @@ def elaborate(
     model: Model | ast.Fact | None = None,
     factory: job.Factory | None = None,
     options: Options | None = None,
+    devices: int | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
     """The plan of a text, or None, with every fault of the text.
 
     `model`, a value or a line, stands in for the text's own `model` line. `factory` makes a model of Python code, and
-    `options` says what is wrong with the options of backends, which are no business of this room.
+    `options` says what is wrong with the options of backends, which are no business of this room. `devices`: how many
+    there are to run on; they give a size to the axis that has none, and another machine than the text's is no part of
+    the plan.
     """
     problems = Problems()
     lines = _Lines(file.statements, problems)
@@ -52,12 +56,17 @@ def elaborate(
         lines.model, model = model, None
     hardware: list[Hardware] = []
 
-    def devices(scope: Scope) -> int | None:
-        if lines.hardware is not None:
+    def count(scope: Scope) -> int | None:
+        if lines.hardware is not None and not hardware:
             hardware.append(job.hardware(lines.hardware, scope))
         return hardware[0].devices if hardware else None
 
-    scope = declare.declare(file, sets or {}, devices, read_beside, problems)
+    scope = declare.declare(file, sets or {}, count, read_beside, problems, asked=devices)
+    if devices is not None and not scope.declared_mesh and (size := _left_over(file, scope, devices, problems)):
+        scope = declare.declare(file, {**(sets or {}), **size}, count, read_beside, problems, asked=devices)
+    if devices is not None and hardware and hardware[0].devices != devices:
+        hardware.clear()
+        lines.hardware = None
     if model is not None:
         lines.model = None
     elif lines.model is not None:
@@ -108,6 +117,18 @@ def elaborate(
     said = problems.sorted(file.source)
     refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
     return (None if refused else plan), said
+
+
+def _left_over(file: ast.File, scope: Scope, devices: int, problems: Problems) -> dict[str, Value]:
+    """Without a `mesh` line axes are those that the text uses: what the one without a size gets of the devices."""
+    trial = Problems()
+    compose.composed(file.statements, scope, trial)
+    if trial.any_error or problems.any_error:
+        return {}
+    with problems.catching():
+        found = meshes.filled(tuple(scope.axes.values()), devices, scope, None)
+        return {a.name: Fraction(a.size) for a in found if a.size is not None and scope.axes[a.name].size is None}
+    return {}
 
 
 class _Lines:

@@ -32,10 +32,16 @@ class Glob:
             elif piece == "*":
                 places = {end for at in places for end in range(at, _dot(name, at) + 1)}
             else:
-                places = {at + len(text) for at in places for text in piece if name.startswith(text, at)}
+                assert isinstance(piece, frozenset)
+                places = {at + n for at in places for n in _sizes(piece) if name[at : at + n] in piece}
             if not places:
                 return False
         return any(at == len(name) or name[at] == "." for at in places)
+
+
+@cache
+def _sizes(texts: frozenset[str]) -> frozenset[int]:
+    return frozenset(len(text) for text in texts)
 
 
 def _dot(name: str, at: int) -> int:

@@ -36,6 +36,8 @@ _LOCAL_DIMS = ("layer", "expert", "heads", "vocab")
 def infer(written: Mapping[Key, Written], mesh: Mesh, problems: Problems) -> tuple[tuple[Placed, ...], Journey]:
     """Complete journeys: one a state for all tensors, then those for the selections of the text; and `update`."""
     base = {head: w.journey for (head, selections), w in written.items() if not selections}
+    if not mesh.axes:
+        _check_axes(written, problems)
     states = _complete(base, mesh, problems)
     update = _update(base.get("update", ()), states[State.PARAMS], states[State.OPTIMIZER])
     placed = [Placed(state, journey) for state, journey in states.items()]
@@ -319,6 +321,16 @@ def _check_claims(claims: Journey, split: tuple[str, ...], problems: Problems) -
                 rule="a gradient is partial over the axes whose ranks see other tokens, which `activations` says",
             )
         )
+
+
+def _check_axes(written: Mapping[Key, Written], problems: Problems) -> None:
+    """In a text of no axis, a reduction that names none reduces over nothing."""
+    for (head, _), w in written.items():
+        for step in w.journey if head == "grads" else ():
+            if isinstance(step, Reduce):
+                word = "reduce_scatter" if step.scatter else "all_reduce"
+                said = f"`{word}` has nothing to reduce over: the text names no axis"
+                problems.add(fault("E107", said, step.span, help=f"`{word}(dp)`, or a line `mesh (dp)`"))
 
 
 def _check_times(moves: Journey, problems: Problems) -> None:

@@ -23,17 +23,28 @@ from placelang.syntax import ast
 
 
 def build(
-    meshes: Sequence[ast.Mesh], scope: Scope, devices: int | None, broken: Diagnostic | None, problems: Problems
+    meshes: Sequence[ast.Mesh],
+    scope: Scope,
+    devices: int | None,
+    broken: Diagnostic | None,
+    problems: Problems,
+    asked: bool = False,
 ) -> None:
     """Put the axes and views of the mesh lines into the scope. `devices`: how many the hardware has, if said;
-    `broken`: why what is said of it is not known."""
+    `broken`: why what is said of it is not known. `asked`: they are not the hardware's but there to run on."""
     main = next((m for m in meshes if m.name is None), None)
     if main is not None:
         before = len(scope.broken)
         sized = _axes(main, scope, _Total(devices, "devices", broken), problems)
+        if asked and devices is not None and len(scope.broken) == before and not problems.any_error:
+            try:
+                sized = filled(sized, devices, scope, main.span)
+            except Refused as refused:
+                problems.add(refused.diagnostic)
+                scope.broken |= {a.name: refused.diagnostic for a in sized if a.size is None}
         scope.axes.update({a.name: a for a in sized})
         world = _product(sized)
-        if devices is not None and world is not None and world != devices and len(scope.broken) == before:
+        if not asked and devices is not None and world not in (None, devices) and len(scope.broken) == before:
             problems.add(
                 fault(
                     "E109",
@@ -59,6 +70,27 @@ class _Total(Frozen):
     what: str
     broken: Diagnostic | None = None
     needed: tuple[str, ...] = ()  # axes whose sizes would tell
+
+
+def filled(axes: Sequence[Axis], devices: int, scope: Scope, span: Span | None) -> tuple[Axis, ...]:
+    """The axes with a size for the one that has none, if it is one, so that they make the devices that there are.
+
+    Raises Refused where sizes do not make that number.
+    """
+    open_ = [a for a in axes if a.size is None]
+    known = prod(a.size or 1 for a in axes)
+    if len(open_) > 1:
+        return tuple(axes)
+    sizes = [f"{a.name} = {a.size}" for a in axes if a.size is not None]
+    there = f"{devices:,} device{'s' * (devices != 1)}"
+    if not open_ and devices != known:
+        mine = f"{known:,} rank{'s' * (known != 1)} ({', '.join(sizes) or 'no axis'})"
+        more = f", or {_fit(axes, devices, scope)}" if axes else ""
+        raise refuse("E503", f"the mesh has {mine}, not {there}", span, help=f"`--nproc {known}`{more}")
+    if devices % known:
+        help_ = f"`--nproc {known}` or a multiple of it"
+        raise refuse("E503", f"{there} do not divide by {' * '.join(sizes)}", span, help=help_)
+    return tuple(attrs.evolve(a, size=devices // known) if a.size is None else a for a in axes)
 
 
 def _product(axes: Sequence[Axis]) -> int | None:

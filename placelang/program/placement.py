@@ -119,7 +119,7 @@ def layout(shards: Iterable[Shard], tensors: Sequence[Tensor], gathered: set[str
 def _dim(shard: Shard, tensors: Sequence[Tensor]) -> str | None:
     """The number of the dim that a shard splits; None where these tensors have no such dim and stay whole."""
     if shard.dim.isdigit():
-        return shard.dim if all(len(t.shape) > int(shard.dim) for t in tensors) else None
+        return shard.dim if all(len(t.shape or (1,)) > int(shard.dim) for t in tensors) else None  # a scalar is one row
     if all(shard.dim in t.dims for t in tensors):
         return str(tensors[0].dims.index(shard.dim))
     return shard.dim if shard.dim == "flat" else None

@@ -39,7 +39,9 @@ _ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE)
 
 def unsupported(plan: Plan, model: Model) -> tuple[Diagnostic, ...]:
     """Everything in the plan that has no lowering yet, each with its place in the text."""
-    return tuple(dict.fromkeys(_faults(plan, model)))
+    found = tuple(dict.fromkeys(_faults(plan, model)))
+    # What is inferred follows from what is written, which has a place in the text.
+    return tuple(d for d in found if d.primary) or found
 
 
 def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:

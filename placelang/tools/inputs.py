@@ -25,12 +25,12 @@ def read(file: str) -> Source | Diagnostic:
     return reader.from_bytes(raw, "<stdin>")
 
 
-def strategy(file: str, sets: Mapping[str, str], model: str | None = None) -> Strategy:
+def strategy(file: str, sets: Mapping[str, str], model: str | None = None, devices: int | None = None) -> Strategy:
     """The strategy of a file; one that says why when the file cannot be read. Raises nothing."""
     source = read(file)
     if isinstance(source, Diagnostic):
         return unreadable(source, file)
-    return load_source(source, model=model, sets=sets)
+    return load_source(source, model=model, devices=devices, sets=sets)
 
 
 def unreadable(why: Diagnostic, name: str) -> Strategy:

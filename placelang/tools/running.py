@@ -57,7 +57,8 @@ def ready(
     force: bool = False,
 ) -> Ready | tuple[Diagnostic, ...]:
     """What is to run, or every reason why it cannot."""
-    strategy = inputs.strategy(file, sets, model)
+    asked = _asked(nproc)
+    strategy = inputs.strategy(file, sets, model, asked)
     plan = strategy.plan
     if plan is None or not (strategy.ok or (force and strategy.verdict is Verdict.UNSOUND)):
         return strategy.diagnostics
@@ -65,7 +66,7 @@ def ready(
         return (absent,)
     found = plan.model or catalogue.lookup(TRAINED)
     assert isinstance(found, Model), found
-    many = _processes(plan, nproc)
+    many = _processes(plan, asked)
     if isinstance(many, Diagnostic):
         return (many,)
     source = None if text is None else _bytes(text)
@@ -74,12 +75,15 @@ def ready(
     return Ready(strategy, plan, found, many, source, default_model=plan.model is None, forced=not strategy.ok)
 
 
-def _processes(plan: Plan, nproc: int | None) -> int | Diagnostic:
+def _asked(nproc: int | None) -> int | None:
+    """How many processes the command or a launcher names."""
     launched = os.environ.get("WORLD_SIZE", "")
-    if nproc is None and launched.isdigit():
-        return int(launched)
-    if nproc is not None:
-        return nproc
+    return int(launched) if nproc is None and launched.isdigit() else nproc
+
+
+def _processes(plan: Plan, asked: int | None) -> int | Diagnostic:
+    if asked is not None:
+        return asked
     if (world := plan.mesh.world) is not None:
         return world
     open_ = [axis.name for axis in plan.mesh.axes if axis.size is None]

@@ -155,9 +155,7 @@ def _put(items: tuple[Item, ...], path: Path, new: tuple[Event, ...]) -> tuple[I
     return (*items[:k], attrs.evolve(rep, body=_put(rep.body, path[1:], new)), *items[k + 1 :])
 
 
-def _change(
-    program: Program, random: Random, said: list[str], altered: list[tuple[Event, Event]]
-) -> Program:
+def _change(program: Program, random: Random, said: list[str], altered: list[tuple[Event, Event]]) -> Program:
     if random.random() < 0.05 and program.setup:
         k = random.randrange(len(program.setup))
         event = _layout(program.setup[k], program, random)

@@ -17,16 +17,17 @@ from tests.oracle.mutants import Mutant, mutant, opened_bases, reason
 from tests.oracle.splits import bases, judge_recipes, recipes
 
 
-def agree(table: Table, title: str) -> None:
+def agree(table: Table, title: str, broken: bool = True) -> None:
+    """No disagreement, and programs on both sides (on one, where none is `broken`)."""
     print(table.show(title, lambda _: "unexplained"))
     assert not table.wrongly_accepted, table.wrongly_accepted[0]
     assert not table.equal_refused, table.equal_refused[0]
-    assert table.counts[True, Outcome.EQUAL] and table.counts[False, Outcome.DIFFERS]
+    assert table.counts[True, Outcome.EQUAL] and bool(table.counts[False, Outcome.DIFFERS]) is broken
 
 
 @pytest.mark.parametrize("start", range(2))
 def test_well_known_strategies(start):
-    agree(judge_recipes(islice(bases(), start * 3, None, 7)), f"well-known, from {start * 3}")
+    agree(judge_recipes(islice(bases(), start * 3, None, 7)), f"well-known, from {start * 3}", broken=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -36,7 +37,7 @@ def test_knobs(seed):
 
 @pytest.mark.slow
 def test_every_well_known_strategy():
-    agree(judge_recipes(bases()), "well-known, all")
+    agree(judge_recipes(bases()), "well-known, all", broken=False)
 
 
 @pytest.mark.slow

@@ -14,11 +14,11 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b(chunks = 2)", "zb_h1", "zb_h2", 
 
 
 def faults(text: str) -> list[str]:
-    return [d.code for d in api.load(text).diagnostics if d.code != "E112"]
+    return [d.code for d in api.load(text).diagnostics if d.code.startswith("E4")]
 
 
 def helps(text: str) -> str:
-    return " ".join(d.help for d in api.load(text).diagnostics if d.code != "E112")
+    return " ".join(d.help for d in api.load(text).diagnostics if d.code.startswith("E4"))
 
 
 def model(layers: int = 8, heads: int = 8, kv_heads: int | None = None) -> str:

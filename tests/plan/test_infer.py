@@ -150,3 +150,21 @@ def test_the_reason_of_a_partial_gradient_says_what_ranks_see(written: str, othe
     plan, _ = elaborated(written)
     assert plan is not None
     assert plan.journey(State.GRADS)[0].why == f"each rank of these axes sees other {other}"
+
+
+@pytest.mark.parametrize("journey", ["reduce_scatter", "all_reduce", "all_reduce(mean)", "reduce_scatter(when = step)"])
+def test_a_reduction_needs_an_axis_somewhere(journey: str) -> None:
+    plan, problems = elaborated(f"params: replicate\ngrads: {journey}")
+    assert plan is None
+    (found,) = problems
+    word = journey.partition("(")[0]
+    assert (found.code, found.help) == ("E107", f"`{word}(dp)`, or a line `mesh (dp)`")
+    assert found.primary is not None and found.primary.span.text == journey
+
+
+@pytest.mark.parametrize("written", ["params: replicate", "mesh (tp = 2)\nparams: replicate\ngrads: all_reduce"])
+def test_gradients_that_nothing_reduces_are_a_comment(written: str) -> None:
+    plan, _ = elaborated(written)
+    assert plan is not None
+    assert "# grads: whole where it is produced, so nothing reduces it\n" in explain(plan)
+    check_fixed_point(plan)

@@ -90,6 +90,7 @@ def test_a_model_beside_the_text() -> None:
     assert codes(load(PLACED, model="gpt2_124n")) == ["E101"]
     assert codes(load(PLACED, model="gpt2; params: replicate")) == ["E101"]
     assert codes(load(PLACED, model="nowhere/config.json")) == ["E120"]
+    assert codes(load(PLACED, model=str(Path(__file__).parent / "test_job.py"))) == ["E120"], "no config"
     given = load(PLACED, model=model_of(load(PLACED, model="gpt2")))
     assert given.explain().startswith("# the model is gpt2_124m")
 

@@ -124,6 +124,12 @@ def test_order_and_algorithm() -> None:
     is_fixed_point(read(ORDER))
 
 
+def test_params_with_one_owner_are_gathered() -> None:
+    found = journeys("mesh (dp = 2)\nparams: shard(dp, dim = tensor)")
+    assert found["params"].startswith("shard(dp, dim = tensor) | gather(dp,")
+    assert found["grads"] == "partial(dp) | reduce_scatter(dp, when = microbatch, dim = tensor)"
+
+
 @pytest.mark.parametrize(
     ("algorithm", "printed"),
     [

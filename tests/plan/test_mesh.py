@@ -150,3 +150,56 @@ def test_views_that_refine_are_accepted_and_others_are_not() -> None:
         text = f"mesh (dp = {a}, cp = {12 // a})\nmesh moe (efsdp = {b}, ep = {12 // b}) over (dp, cp)"
         fits = atomic(((a, 12 // a), (b, 12 // b))) is not None
         assert [d.code for d in api.load(text + Z3).diagnostics if d.code == "E117"] == ([] if fits else ["E117"])
+
+
+# --- how many devices there are to run on -----------------------------------------------------------------------------
+
+BATCH = "\ntrain (global_batch = 8, micro_batch = 2)"
+H100S = "hardware dgx_h100(nodes = 2)\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "mesh (dp)", "mesh (dp = *)", f"{H100S}mesh (dp = *)", "arg n: int\nmesh (dp = n)"]
+)
+def test_devices_size_the_axis_that_has_no_size(text: str) -> None:
+    plan = api.load(text + BATCH + Z3, devices=2).plan
+    assert plan is not None
+    assert (sizes(plan.mesh), plan.train.microbatches) == ({"dp": 2}, 2)
+    assert plan.hardware is None, "two devices are not the machine that the text describes"
+
+
+def test_devices_are_shared_with_axes_that_have_a_size() -> None:
+    plan = api.load(f"{H100S}mesh (dp = *, tp = 4){Z3}", devices=16).plan
+    assert plan is not None
+    assert sizes(plan.mesh) == {"dp": 4, "tp": 4}
+    assert plan.hardware is not None, "there are as many as the text says"
+    plan = api.load("mesh (dp, tp = 4)\nrequire dp == 2" + Z3, devices=8).plan
+    assert plan is not None
+    assert sizes(plan.mesh) == {"dp": 2, "tp": 4}
+
+
+def test_several_axes_without_a_size_keep_none() -> None:
+    plan = api.load("apply hsdp", devices=4).plan
+    assert plan is not None
+    assert set(sizes(plan.mesh).values()) == {None}
+    assert sizes(api.load("apply hsdp", devices=4, dp_shard=2).plan.mesh) == {"dp_shard": 2, "dp_replicate": 2}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mesh (dp = 4)" + Z3, "E503"),
+        ("mesh (dp, tp = 3)" + BATCH + Z3, "E503"),
+        ("mesh (dp = *, tp = 3)" + Z3, "E109"),
+        ("params: replicate", "E503"),
+        (f"{H100S}mesh (dp = 4)" + Z3, "E503"),
+        ("params: shard(foo)", "E102"),
+    ],
+)
+def test_devices_that_do_not_fit_are_one_fault(text: str, expected: str) -> None:
+    assert [d.code for d in api.load(text, devices=2).diagnostics] == [expected]
+
+
+def test_what_stands_for_devices_is_a_count() -> None:
+    for wrong in (0, -1, True, "2", 2.0):
+        assert [d.code for d in api.load(Z3, devices=wrong).diagnostics] == ["E105"]  # type: ignore[arg-type]

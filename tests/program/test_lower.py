@@ -137,8 +137,6 @@ def test_layouts(case: str, expected: dict[str, str | None]) -> None:
 
 
 UNSUPPORTED = [
-    ("mesh (dp = 2, tp = 2)\n" + Z3, "tp"),
-    ("mesh (dp = 2, cp = 2)\n" + Z3, "cp"),
     ("mesh (dp = 2)\nmesh moe (edp = 2) over (dp)\n" + Z3, "mesh moe (edp = 2) over (dp)"),
     (ONE + "params: shard(dp, dim = flat)", "shard(dp, dim = flat)"),
     (ONE + "params: shard(dp, pad = 128)", "shard(dp, pad = 128)"),
@@ -152,7 +150,6 @@ UNSUPPORTED = [
     (ONE + Z3 + "optimizer: shard(dp) | offload(nvme)", "offload(nvme)"),
     (ONE + "params: replicate ; grads: consume", "consume"),
     (ONE + "params: replicate ; grads: all_reduce(dp) | delay(steps = 1)", "delay(steps = 1)"),
-    (ONE + Z3 + "activations: recompute(full)", "recompute(full)"),
     (ONE + Z3 + "params[head]: replicate(dp)", "head"),
     (ONE + "params: replicate ; optimizer: shard(dp) ; update: broadcast(dp)", "broadcast(dp)"),
     (ONE + "train (clip = 1.0)\n" + Z3, "train (clip = 1.0)"),

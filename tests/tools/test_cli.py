@@ -10,6 +10,7 @@ import pytest
 import placelang
 from placelang.diagnostics.codes import CODES
 from placelang.tools import cli, inputs
+from placelang.tools.running import Ready, ready
 from tests.tools.place import CARD, EXAMPLES, WRONG, place, process
 
 COMMANDS = ["check", "explain", "fmt", "cost", "run", "verify", "doctor", "repl"]
@@ -228,6 +229,15 @@ def test_run_counts_processes_against_the_mesh(tmp_path: Path) -> None:
     done = place("run", str(file), "--nproc", "2")
     assert done.exit_code == 1
     assert "error[E503]" in done.stderr
+
+
+@pytest.mark.parametrize("mesh", ["", "mesh (dp)\n", "mesh (dp = *)\n", "hardware dgx_h100\nmesh (dp = *)\n"])
+def test_processes_size_the_axis_that_has_no_size(tmp_path: Path, mesh: str) -> None:
+    file = tmp_path / "open.place"
+    file.write_text(f"{mesh}train (global_batch = 8, micro_batch = 2)\n{CARD}")
+    job = ready(str(file), {}, None, nproc=2, text=None)
+    assert isinstance(job, Ready), job
+    assert (job.nproc, job.plan.mesh.world, job.plan.train.microbatches) == (2, 2, 2)
 
 
 def test_run_of_a_text_file_that_is_not_there(card: str) -> None:
