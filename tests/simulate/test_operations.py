@@ -217,4 +217,3 @@ def test_the_loss_is_cross_entropy():
         bump = np.zeros(logits.shape)
         bump[where] = STEP
         assert dy[where] == pytest.approx((value(logits + bump) - value(logits - bump)) / (2 * STEP), abs=1e-7)
-
