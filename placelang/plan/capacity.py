@@ -300,7 +300,7 @@ def _cut_heads(plan: Plan, model: Model, dealt: AllToAll) -> Diagnostic | None:
         axes = (*dict.fromkeys(split), *dealt.axes)
         count, ranks, name = model.size(size), plan.mesh.size(axes), " * ".join(axes)
         if count and ranks and count % ranks:
-            help_ = f"{name} in {{{_listed(divisors(count), ranks)}}}; `ring({' * '.join(dealt.axes)})` takes any"
+            help_ = f"{_degrees(plan, axes, count, ranks)}; `ring({' * '.join(dealt.axes)})` takes any"
             return fault(code, f"{size} = {count} does not divide over {name} = {ranks}", dealt.span, help=help_)
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from random import Random
 
 import attrs
@@ -62,10 +63,10 @@ def bases() -> tuple[tuple[Plan, Program, Program], ...]:
 def opened_bases() -> tuple[tuple[Plan, Program, Program], ...]:
     """Sound strategies that split layers inside."""
     found = []
-    for recipe in splits.sound(every=5):
+    for recipe in islice(splits.bases(), 0, None, 5):
         model, plan = small(recipe.model), recipe.plan()
-        assert plan is not None
-        found.append((plan, opened(plan, model), alone(plan, model)))
+        if plan is not None:
+            found.append((plan, opened(plan, model), alone(plan, model)))
     return tuple(found)
 
 
@@ -122,6 +123,8 @@ def _inert(old: Event, new: Event) -> bool:
     if old.compute != new.compute and old.compute.kind == new.compute.kind:
         return True
     idle = _SHAPES_ALONE.get((old.op, old.compute.kind), set())
+    if old.op is Op.FORWARD and old.compute.kind in ("add", "bias") and old.outs[:1] == new.outs[:1]:
+        return old.ins == new.ins  # of their stash only the shape is read, and an earlier microbatch left one
     if len(old.ins) != len(new.ins) or old.outs != new.outs:
         return False
     changed = {k for k, (a, b) in enumerate(zip(old.ins, new.ins, strict=True)) if a != b}

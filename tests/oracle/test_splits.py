@@ -16,28 +16,35 @@ from tests.oracle.families import Judge, Table
 from tests.oracle.mutants import Mutant, mutant, opened_bases, reason
 from tests.oracle.splits import bases, judge_recipes, recipes
 
+OCCUR = ((True, Outcome.EQUAL), (False, Outcome.DIFFERS), (False, Outcome.NO_DENOTATION))
 
-def agree(table: Table, title: str, broken: bool = True) -> None:
-    """No disagreement, and programs on both sides (on one, where none is `broken`)."""
+
+def agree(table: Table, title: str) -> None:
     print(table.show(title, lambda _: "unexplained"))
     assert not table.wrongly_accepted, table.wrongly_accepted[0]
     assert not table.equal_refused, table.equal_refused[0]
-    assert table.counts[True, Outcome.EQUAL] and bool(table.counts[False, Outcome.DIFFERS]) is broken
+
+
+def all_sound(table: Table, title: str) -> None:
+    agree(table, title)
+    assert table.counts[True, Outcome.EQUAL] == sum(table.counts.values()) > 20
 
 
 @pytest.mark.parametrize("start", range(2))
 def test_well_known_strategies(start):
-    agree(judge_recipes(islice(bases(), start * 3, None, 7)), f"well-known, from {start * 3}", broken=False)
+    all_sound(judge_recipes(islice(bases(), start * 3, None, 7)), f"well-known, from {start * 3}")
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_knobs(seed):
-    agree(judge_recipes(recipes(80, Random(seed))), f"knobs, seed {seed}")
+    table = judge_recipes(recipes(80, Random(seed)))
+    agree(table, f"knobs, seed {seed}")
+    assert all(table.counts[cell] for cell in OCCUR), "a family of one kind shows nothing"
 
 
 @pytest.mark.slow
 def test_every_well_known_strategy():
-    agree(judge_recipes(bases()), "well-known, all", broken=False)
+    all_sound(judge_recipes(bases()), "well-known, all")
 
 
 @pytest.mark.slow
@@ -56,7 +63,7 @@ def mutants(count: int, seed: int) -> None:
     assert not table.wrongly_accepted, [(str(m), o) for m, o in table.wrongly_accepted]
     unexplained = [str(m) for m in table.equal_refused if isinstance(m, Mutant) and not reason(m)]
     assert not unexplained, unexplained
-    assert len(table.equal_refused) <= 0.02 * count
+    assert len(table.equal_refused) <= 0.05 * count
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -128,3 +128,14 @@ def test_experts_sequence_and_smaller_shards(n: int) -> None:
 
 def test_symbolic_sizes_decide_nothing() -> None:
     assert faults(f"{model(7, 7)}params: shard(pp, dim = layer)\nparams[attn.qkv]: colwise(tp)\nschedule: 1f1b") == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv", "t", "c", "expected"),
+    [(8, 8, 2, 2, []), (8, 4, 2, 2, []), (8, 2, 2, 2, ["E423"]), (8, 1, 1, 2, ["E423"]), (6, 6, 2, 2, ["E420"])],
+)
+def test_all_to_all_attention_deals_out_whole_heads(heads: int, kv: int, t: int, c: int, expected: list[str]) -> None:
+    split = "params[attn.qkv]: colwise(tp)\nparams[attn.out]: rowwise(tp)\n"
+    split += "activations[attn.out]: partial(tp) | all_reduce(tp)\n"
+    text = f"{model(4, heads, kv)}mesh (dp = 2, cp = {c}, tp = {t})\n{split}activations[attn]: ulysses(cp)\n"
+    assert faults(text) == expected
