@@ -69,14 +69,14 @@ def check_plan(plan: Plan, model: Model) -> Checked:
     def sound(edited: Plan) -> bool:
         return not fold(prune(lower(edited, model, inside=inside)).program, against).faults
 
-    mended = tuple(attrs.evolve(d, fixes=fixes(plan, fault, sound)) for d, fault in shown)
+    mended = tuple(attrs.evolve(d, fixes=fixes(plan, faults, sound)) for d, faults in shown)
     warnings = checked.diagnostics[len(shown) :]
     return attrs.evolve(checked, diagnostics=(*mended, *warnings))
 
 
 def _check(
     program: Program, against: Reference, plan: Plan | None
-) -> tuple[Checked, tuple[tuple[Diagnostic, Fault], ...]]:
+) -> tuple[Checked, tuple[tuple[Diagnostic, tuple[Fault, ...]], ...]]:
     pruned = prune(program)
     folded = fold(pruned.program, against)
     if not folded.faults and not pruned.removed:

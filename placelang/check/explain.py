@@ -25,6 +25,7 @@ RULES: Mapping[str, str] = {
     "E202": "the optimizer must see each contribution to the gradient once",
     "E203": "the loss is divided by the tokens of the whole batch, so gradients are summed, not averaged",
     "E204": "the optimizer must see every microbatch and every use of a parameter",
+    "E205": "an optimizer that reads whole tensors must not be given parts of them",
     "E206": "parameter, gradient and optimizer state must lie alike where they meet",
     "E207": "a reduction adds up pieces of the same elements",
     "E208": "what a slice drops must be held by another rank",
@@ -51,12 +52,14 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def diagnostics(faults: Sequence[Fault], program: Program, plan: Plan | None) -> tuple[tuple[Diagnostic, Fault], ...]:
-    """One diagnostic for each kind of mistake, with the first fault that shows it."""
+def diagnostics(
+    faults: Sequence[Fault], program: Program, plan: Plan | None
+) -> tuple[tuple[Diagnostic, tuple[Fault, ...]], ...]:
+    """One diagnostic for each kind of mistake, with the faults that show it."""
     kinds: dict[object, list[Fault]] = {}
     for fault in faults:
         kinds.setdefault(_kind(fault), []).append(fault)
-    return tuple((_diagnostic(same, program, plan), same[0]) for same in kinds.values())
+    return tuple((_diagnostic(same, program, plan), tuple(same)) for same in kinds.values())
 
 
 def no_benefit(removed: Iterable[Event]) -> tuple[Diagnostic, ...]:
@@ -134,6 +137,8 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
             return f"{subject} are {times} x the true ones"
         case "E204":
             return f"{subject} lack {_missing(fault, program)}"
+        case "E205":
+            return f"`{program.train.optimizer}` needs whole tensors, and {axes} cuts {subject}"
         case "E206":
             return f"{subject} lie as {placed(fault.found)}, the optimizer's state as {placed(fault.wanted)}"
         case "E207":
@@ -153,6 +158,10 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
             return f"{_op(fault)} reads {subject}{over}"
         case "E308":
             return f"{subject} are {fault.detail}" + (f" when {_op(fault)} reads them" if fault.event else "")
+    if fault.detail == "x" and fault.label is not None and fault.label.dim != "seq":
+        return (
+            f"{_op(fault)} reads {subject}, split over {axes} where it needs them whole or its other operands are not"
+        )
     if fault.detail == "x":
         return f"{_op(fault)} reads rows whose positions are split over {axes}, but a layer may read all of a row"
     if fault.rule == "AG":
@@ -191,6 +200,14 @@ def _counterexample(fault: Fault) -> str:
 
 
 def _help(fault: Fault) -> str:
+    if fault.code == "E205":
+        return "an optimizer that is elementwise, such as `adamw`, or an optimizer state that rests whole: `replicate`"
+    if fault.detail == "x" and fault.label is not None and fault.label.dim != "seq":
+        return ""
+    inside = fault.event.compute if fault.event else None
+    if fault.detail == "x" and inside is not None and inside.kind == "attention":
+        over = " * ".join(fault.axes)
+        return f"`activations[attn]: all_gather({over})` or `ulysses({over})` fetches the positions that a rank lacks"
     if fault.detail == "x":
         return (
             f"split the batch over {listed(fault.axes)} instead: no step here fetches the positions that a rank lacks"
@@ -224,6 +241,8 @@ def _places(fault: Fault, plan: Plan | None) -> Places:
             mean = next((s for s in reductions if s.mean), None)
             cause = "the sum over ranks is already the mean over the tokens of the batch"
             return _label(mean, "divides by the number of ranks") or own, (), cause
+        case "E205":
+            return _last(optimizer, "cuts rows or features of a tensor") or own, (), ""
         case "E206":
             causes, cause = _labels(optimizer, (), lambda s, a: "where the optimizer's state lies")
             return _last(grads, "how the gradients end") or own, causes, ""

@@ -15,7 +15,7 @@ from placelang.check.fault import Fault
 from placelang.check.text import listed, written
 from placelang.diagnostics.diagnostic import Edit, Fix
 from placelang.frozen import Frozen
-from placelang.plan.plan import Plan, State
+from placelang.plan.plan import Placed, Plan, Selection, State
 from placelang.plan.steps import AllGather, Gather, Journey, Partial, Reduce, Shard, Step, When
 from placelang.program.event import Phase
 from placelang.source import Span
@@ -36,8 +36,9 @@ class Repair(Frozen):
     old: Journey
 
 
-def fixes(plan: Plan, fault: Fault, sound: Callable[[Plan], bool]) -> tuple[Fix, ...]:
-    """The cheapest repairs of `fault` whose whole plan `sound` accepts."""
+def fixes(plan: Plan, faults: Sequence[Fault], sound: Callable[[Plan], bool]) -> tuple[Fix, ...]:
+    """The cheapest repairs of faults of one kind whose whole plan `sound` accepts."""
+    fault = faults[0]
     tried: dict[str, Repair] = {}
     for repair in _repairs(plan, fault):
         text = written(repair.new)
@@ -45,7 +46,33 @@ def fixes(plan: Plan, fault: Fault, sound: Callable[[Plan], bool]) -> tuple[Fix,
             tried.setdefault(text, repair)
     good = [repair for repair in tried.values() if sound(repair.plan)]
     good.sort(key=lambda r: _volume(r.new, r.plan))
-    return tuple(_fix(repair) for repair in good[:SHOWN])
+    return tuple(_fix(repair) for repair in good[:SHOWN]) or _for_some(plan, faults, sound)
+
+
+def _for_some(plan: Plan, faults: Sequence[Fault], sound: Callable[[Plan], bool]) -> tuple[Fix, ...]:
+    """A reduction for the operations alone whose gradients are partial, where one for all would be wrong."""
+    groups = tuple(dict.fromkeys(f.buf.of for f in faults if f.buf is not None and "/" in f.buf.of))
+    if faults[0].code != "E201" or not groups:
+        return ()
+    axes = tuple(a for a in plan.mesh.names if any(a in f.axes for f in faults))
+    names = [_selected(group, faults) for group in groups]
+    journey = (*plan.journey(State.GRADS), Reduce(axes=axes, scatter=False))
+    chosen = Placed(State.GRADS, journey, tuple(Selection("glob", name) for name in names), override=True)
+    if not sound(attrs.evolve(plan, placed=(*plan.placed, chosen))):
+        return ()
+    step = f"all_reduce({' * '.join(axes)})"
+    quoted = [f'"{name}"' for name in names]
+    text = f"grads[{quoted[0]}]: {step}" if len(names) == 1 else f"on {', '.join(quoted)} {{ grads: {step} }}"
+    return (
+        Fix(f"`{text}`", cost=f"adds one all-reduce of these gradients over {listed(axes)} per step", checked=True),
+    )
+
+
+def _selected(group: str, faults: Sequence[Fault]) -> str:
+    """The glob of an operation's parameters: those of every layer, for a repeated one."""
+    stack, _, operation = group.partition("/")
+    looped = any(f.buf is not None and f.buf.of == group and f.buf.index for f in faults)
+    return f"{stack}.*.{operation}" if looped else operation
 
 
 def _repairs(plan: Plan, fault: Fault) -> Iterator[Repair]:

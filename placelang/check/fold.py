@@ -20,8 +20,9 @@ from placelang.check.sizes import Sizes
 from placelang.check.types import Type, ValueId, canonical
 from placelang.check.values import Values
 from placelang.frozen import Frozen
+from placelang.plan.plan import WHOLE_TENSORS
 from placelang.program.event import Buf, Event, Op, Var
-from placelang.program.lower import MICROBATCH
+from placelang.program.inside import MICROBATCH
 from placelang.program.program import Program, flatten
 
 Env = dict[Buf, "Type | None"]
@@ -69,7 +70,8 @@ def fold(program: Program, against: Reference) -> Folded:
 def _context(program: Program, values: Values) -> Context:
     sizes = Sizes.of(program.mesh)
     data = tuple(axis for axis, _ in program.tokens if sizes.numbers.get(axis, 1) != 1)
-    return Context(values, sizes, {group.name: group for group in program.groups}, data, {})
+    groups = {group.name: group for group in program.groups}
+    return Context(values, sizes, groups, data, {}, whole_blocks=program.train.optimizer in WHOLE_TENSORS)
 
 
 def _run(program: Program, ctx: Context, against: Reference | None = None) -> tuple[dict[Buf, Type], list[Fault]]:

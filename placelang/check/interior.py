@@ -41,17 +41,33 @@ def _splits(event: Event, compute: Compute, operands: Iterable[tuple[int, Layout
             buf = event.ins[min(max(k, 0), len(event.ins) - 1)]
             if letter is None or letter in compute.whole:
                 code = "E302" if tensor else "E306"
-                raise Ill(Fault(code=code, rule="Nonlin", event=event, buf=buf, axes=(axis,), found=layout, detail="x"))
+                raise Ill(
+                    Fault(
+                        code=code,
+                        rule="Nonlin",
+                        event=event,
+                        buf=buf,
+                        axes=(axis,),
+                        label=label,
+                        found=layout,
+                        detail="x",
+                    )
+                )
             mine[axis] = letter
             if found.setdefault(axis, letter) != letter:
                 code = "E302" if tensor else "E306"
-                raise Ill(Fault(code=code, rule="Ein", event=event, buf=buf, axes=(axis,), found=layout, detail="x"))
+                raise Ill(
+                    Fault(
+                        code=code, rule="Ein", event=event, buf=buf, axes=(axis,), label=label, found=layout, detail="x"
+                    )
+                )
     for axis, letter in found.items():
         for k, mine in by_operand.items():
             letters = compute.out if k < 0 else compute.letters[k]
             if letter in letters and axis not in mine and k not in compute.shares:
                 buf = event.ins[min(max(k, 0), len(event.ins) - 1)]
-                raise Ill(Fault(code="E306", rule="Ein", event=event, buf=buf, axes=(axis,), detail="x"))
+                label = Label(_NAME.get(letter, letter), "contiguous")
+                raise Ill(Fault(code="E306", rule="Ein", event=event, buf=buf, axes=(axis,), label=label, detail="x"))
     return found
 
 

@@ -38,6 +38,7 @@ class Context(Frozen):
     data: tuple[str, ...]  # the axes that split the batch
     updates: dict[tuple[ValueId, ValueId], Update]  # by the ids of parameter and optimizer state
     is_reference: bool = False
+    whole_blocks: bool = False  # the optimizer reads each tensor as a whole, not element by element
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -248,6 +248,8 @@ def opt(event: Event, ins: Types, ctx: Context) -> Types:
                     wanted=ins[2].layout,
                 )
             )
+    if ctx.whole_blocks and (cut := tuple(a for a, label in ins[0].layout if label.dim != "tensor")):
+        raise Ill(Fault(code="E205", rule="Opt", event=event, buf=owner, axes=cut, found=ins[0].layout))
     operands = (theta, state, *update.gradient)
     name = ctx.values[theta].owner
     made = (ctx.values.made("opt", "", k, operands, name) for k in range(2))

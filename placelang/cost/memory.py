@@ -131,7 +131,8 @@ def _raw(program: Program) -> Expr:
 
     outside, blocks = _units(program)
     largest = maximum(*(raw(b) for b in blocks)) if blocks else constant(0)
-    return (raw(outside) + largest) * width(program.train.precision.raw)
+    waiting = named("P_raw", raw(outside) + largest, "gradients that wait for their reduction")
+    return waiting * width(program.train.precision.raw)
 
 
 def _size(name: str, model: Model) -> Expr:

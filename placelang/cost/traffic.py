@@ -15,8 +15,8 @@ import attrs
 from placelang.cost.expr import Expr, constant, product, symbol, total
 from placelang.cost.sizes import name_of, padded, ranks, width
 from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
+from placelang.program.inside import MICROBATCH
 from placelang.program.layouts import events, key, layouts, scattered
-from placelang.program.lower import MICROBATCH
 from placelang.program.program import Program
 from placelang.source import Span
 

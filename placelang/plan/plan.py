@@ -90,6 +90,9 @@ class Train(Frozen):
 MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 0, "sgd_momentum": 1, "lion": 1, "adagrad": 1, "muon": 1}
 """Optimizers, with the states each keeps per parameter."""
 
+WHOLE_TENSORS = frozenset({"lamb", "muon"})
+"""Optimizers whose update of an element depends on its whole tensor."""
+
 
 @attrs.frozen(eq=False, repr=False)
 class Claim(Frozen):

@@ -7,28 +7,20 @@ the checker finds it. Not for: filling gaps (`plan.elaborate`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from placelang.frozen import Frozen
-from placelang.model.graph import LETTERS, Operation, opaque, operations
-from placelang.model.model import Model, Stack
+from placelang.model.model import Model
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Placed, Plan, State
-from placelang.plan.steps import AllGather, Gather, Journey, Keep, Recompute, Replicate, Shard, When
-from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
-from placelang.program.flow import Flow
-from placelang.program.nodes import Node, nodes
+from placelang.plan.steps import AllGather, Gather, Keep, Recompute, Replicate, When
+from placelang.program.event import Buf, End, Event, Label, Layout, Op, Phase, Var
+from placelang.program.inside import MICROBATCH, Inside, Layer, layers_of
 from placelang.program.placement import Placement, placement
 from placelang.program.profile import PROFILES, Profile
-from placelang.program.program import Activation, Group, Item, Program, Rep, Rest
-
-MICROBATCH = "microbatch"  # the loop over microbatches
-
-NAMES = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
-"""The dim that a letter of an activation stands for."""
+from placelang.program.program import Item, Program, Rep, Rest
 
 
 def single_device(plan: Plan) -> Plan:
@@ -64,38 +56,6 @@ def _is_block(placed: Placed) -> bool:
 
 
 @attrs.frozen(eq=False, repr=False)
-class _Layer(Frozen):
-    """A stack with its operations, and the groups of parameters that each of them reads."""
-
-    stack: Stack
-    key: str
-    operations: tuple[Operation, ...]
-    own: tuple[Group, ...]
-    reads: Mapping[str, tuple[str, ...]]  # by operation
-
-    @property
-    def looped(self) -> bool:
-        return self.stack.block
-
-    @property
-    def at(self) -> tuple[Var, ...]:
-        return (Var(self.key),) if self.looped else ()
-
-    @property
-    def groups_read(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(g for groups in self.reads.values() for g in groups))
-
-
-@attrs.frozen(eq=False, repr=False)
-class _Part(Frozen):
-    """What one use gives of a value's gradient: partial over `left`, and over `stays` when the use is the only one."""
-
-    buf: Buf
-    left: frozenset[str]
-    stays: frozenset[str]
-
-
-@attrs.frozen(eq=False, repr=False)
 class _Unit(Frozen):
     """Groups that are gathered and reduced together: one block, or all that stands outside the blocks."""
 
@@ -106,45 +66,20 @@ class _Unit(Frozen):
         return tuple(Buf(kind, name, self.at) for name in (self.groups if groups is None else groups))
 
 
-def _layers(model: Model, inside: bool) -> tuple[_Layer, ...]:
-    names = [stack.name for stack in model.stacks]
-    keys = [s.name if names.count(s.name) == 1 else f"{s.name}.{s.first}" for s in model.stacks]
-    owner: dict[str, str] = {}  # full name of a tensor outside the blocks -> its group
-    layers = []
-    for stack, key in zip(model.stacks, keys, strict=True):
-        inner = operations(model, stack) if inside else (opaque(stack),)
-        own: list[Group] = []
-        reads: dict[str, tuple[str, ...]] = {}
-        for o in inner:
-            mine = tuple(t for t in o.tensors if t.tied is None)
-            name = key if o.kind == "opaque" else f"{key}/{o.name}"
-            if mine:
-                own.append(Group(name, stack.count, key if stack.block else None, mine))
-                owner |= {stack.fqn(t): name for t in mine if not stack.indexed}
-            shared = dict.fromkeys(owner[t.tied] for t in o.tensors if t.tied is not None)
-            reads[o.name] = (*((name,) if mine else ()), *(g for g in shared if g != name))
-        layers.append(_Layer(stack, key, inner, tuple(own), reads))
-    return tuple(layers)
-
-
 class _Lowering:
     """The facts that every part of the program needs, found once. Methods yield events; nothing is mutated."""
 
     def __init__(self, plan: Plan, model: Model, profile: Profile, inside: bool) -> None:
         self.plan, self.profile, self.model = plan, profile, model
         self.precision = plan.train.precision
-        self.layers = _layers(model, inside)
+        self.layers = layers_of(model, inside)
         self.groups = tuple(group for layer in self.layers for group in layer.own)
         self.places: dict[str, Placement] = {
             group.name: placement(plan, model, layer.stack, group.tensors)
             for layer in self.layers
             for group in layer.own
         }
-        tokens = [s for s in plan.journey(State.ACTIVATIONS) if isinstance(s, Shard)]
-        self.tokens: Layout = tuple((axis, Label(s.dim, "contiguous")) for s in tokens for axis in s.axes)
-        uses = [group for layer in self.layers for group in layer.groups_read]
-        self.shared = {group for group in uses if uses.count(group) > 1}
-        self.nodes = self._nodes()
+        self.inside = Inside(plan, self.layers, self.places)
 
     def program(self) -> Program:
         return Program(
@@ -157,10 +92,10 @@ class _Lowering:
                 MICROBATCH: self.plan.train.microbatches,
                 **{layer.key: layer.stack.count for layer in self.layers if layer.looped},
             },
-            tokens=self.tokens,
+            tokens=self.inside.tokens,
             train=self.plan.train,
             profile=self.profile,
-            activations=dict(self._activations()),
+            activations=dict(self.inside.activations()),
         )
 
     # --- what lives between steps ------------------------------------------------------------------------------------
@@ -185,83 +120,6 @@ class _Lowering:
 
     # --- the inside of layers ----------------------------------------------------------------------------------------
 
-    def _nodes(self) -> tuple[tuple[Node, ...], ...]:
-        """Each layer's operations with the moves between them; the first layer reads tokens."""
-        result: list[tuple[Node, ...]] = []
-        flow = Flow(tuple((axis, Label(LETTERS[label.dim], label.partition)) for axis, label in self.tokens))
-        for index, layer in enumerate(self.layers):
-            letters = "bs" if index == 0 and layer.operations[0].kind != "opaque" else "bsh"
-            made = nodes(
-                layer.operations,
-                flow,
-                letters,
-                partial(self._splits, layer),
-                partial(self._said, layer, attention=True),
-                partial(self._said, layer, attention=False),
-            )
-            result.append(made)
-            flow = made[-1].flow
-        return tuple(result)
-
-    def _activations(self) -> Iterator[tuple[str, Activation]]:
-        """Sizes and layouts of all that flows, by the name of its buffers."""
-        tokens = (("batch", "batch"), ("seq", "seq"))
-        yield "data", Activation(tokens, self.tokens)
-        for index in range(len(self.layers)):
-            inner: dict[str, str | int] = {}  # the width of each value's last dim
-            for node in self.nodes[index]:
-                o = node.operation
-                inner[node.name] = inner.get(node.ins[0], "hidden")
-                if o is not None and o.kind in ("linear", "embed"):
-                    named = {"h": "hidden", "v": "vocab", "f": "ffn"}
-                    inner[node.name] = named.get(o.out[-1], o.tensors[0].shape[0])
-                sizes = (("batch", "batch"), ("seq", "seq"), (NAMES.get(node.letters[-1], "hidden"), inner[node.name]))
-                layout = tuple((a, Label(NAMES[label.dim], label.partition)) for a, label in node.flow.layout)
-                for kind in ("x", "dx"):
-                    yield self._value(index, node.name, kind).of, Activation(sizes, layout)
-
-    def _splits(self, layer: _Layer, o: Operation) -> tuple[Mapping[str, str], ...]:
-        """For each tensor of an operation, the letter that each axis splits as compute reads it."""
-        if o.kind == "opaque":
-            return ()
-        found: list[Mapping[str, str]] = []
-        for k, tensor in enumerate(o.tensors):
-            group = next(
-                g
-                for g in layer.reads[o.name]
-                if any(t.name == (tensor.tied or tensor.name) for t in self._group(g).tensors)
-            )
-            letters = o.letters[len(o.ins) + k]
-            use = self.places[group].use
-            found.append(
-                {
-                    axis: letters[int(label.dim)]
-                    for axis, label in use
-                    if label.dim.isdigit() and int(label.dim) < len(letters)
-                }
-            )
-        return tuple(found)
-
-    def _group(self, name: str) -> Group:
-        return next(g for g in self.groups if g.name == name)
-
-    def _said(self, layer: _Layer, o: Operation, attention: bool) -> Journey:
-        """What the `activations` lines say of an operation: of its result, or how attention fetches tokens."""
-        if (o.kind == "attention") is not attention:
-            return ()
-        found: Journey = ()
-        for placed in self.plan.refinements(State.ACTIVATIONS):
-            for s in placed.selections:
-                role = o.role if o.kind != "attention" else "attn"
-                roles = (
-                    s.kind == "role"
-                    and o.kind not in ("bias", "add", "mul")
-                    and (role == s.value or role.startswith(f"{s.value}."))
-                )
-                if roles and (o.kind == "attention" or s.value != "attn"):
-                    found = (*found, *placed.journey)
-        return found
-
     # --- units and loops ---------------------------------------------------------------------------------------------
 
     def _units(self) -> tuple[_Unit, ...]:
@@ -284,7 +142,7 @@ class _Lowering:
     def _count(self, loop: str) -> int:
         return next(layer.stack.count for layer in self.layers if layer.key == loop)
 
-    def _units_of(self, layer: _Layer) -> list[_Unit]:
+    def _units_of(self, layer: Layer) -> list[_Unit]:
         return [u for u in self._units() if set(layer.groups_read) & set(u.groups)]
 
     # --- the microbatch loop -----------------------------------------------------------------------------------------
@@ -303,12 +161,9 @@ class _Lowering:
         body = (*self._forward(), self._loss(), *self._backward())
         yield Rep(MICROBATCH, self.plan.train.microbatches, body)
 
-    def _has_view(self, group: str) -> bool:
-        return self.places[group].gather is not None or self.precision.view != self.precision.rest
-
     def _view(self, unit: _Unit, phase: Phase, *keep: Keep) -> list[Event]:
         """Bring a unit's parameters to the form in which compute reads them, for views that live for one of `keep`."""
-        chosen = [g for g in unit.groups if self._has_view(g) and self.places[g].keep in keep]
+        chosen = [g for g in unit.groups if self.inside.has_view(g) and self.places[g].keep in keep]
         events: list[Event] = []
         gathers: dict[tuple[str, tuple[str, ...], str, Label], list[str]] = {}
         steps: dict[tuple[str, ...], Gather] = {}
@@ -365,12 +220,12 @@ class _Lowering:
         return events
 
     def _free(self, unit: _Unit, phase: Phase, *keep: Keep) -> list[Event]:
-        chosen = [g for g in unit.groups if self._has_view(g) and self.places[g].keep in keep]
+        chosen = [g for g in unit.groups if self.inside.has_view(g) and self.places[g].keep in keep]
         if not chosen:
             return []
         return [Event(op=Op.FREE, ins=unit.bufs("view", chosen), phase=phase, dtype=self.precision.view)]
 
-    def _around(self, layer: _Layer, index: int, compute: Sequence[Item], phase: Phase) -> tuple[Item, ...]:
+    def _around(self, layer: Layer, index: int, compute: Sequence[Item], phase: Phase) -> tuple[Item, ...]:
         """The compute of a layer with the views of its units made before it and released after their last use."""
         forward = phase is Phase.FORWARD
         before: list[Item] = []
@@ -385,24 +240,6 @@ class _Lowering:
                 after += self._free(unit, phase, *((Keep.UNIT,) if forward else (Keep.UNIT, Keep.MICROBATCH)))
         return (*before, *compute, *after)
 
-    def _position(self, index: int, kind: str) -> tuple[Buf, Buf]:
-        """What flows into and out of the layer at `index` (of kind `x`, or of their gradients `dx`)."""
-        layer = self.layers[index]
-        if index == 0:
-            into = Buf("tokens", "data", (Var(MICROBATCH),)) if kind == "x" else Buf("dx", "data")
-        elif layer.looped:
-            into = Buf(kind, layer.key, layer.at)
-        elif self.layers[index - 1].looped:
-            into = Buf(kind, self.layers[index - 1].key, (End(self.layers[index - 1].key),))
-        else:
-            into = Buf(kind, layer.key)
-        if layer.looped:
-            return into, Buf(kind, layer.key, (Var(layer.key, 1),))
-        if index + 1 == len(self.layers):
-            return into, Buf(kind, "logits")
-        after = self.layers[index + 1]
-        return into, Buf(kind, after.key, (0,) if after.looped else ())
-
     def _bridge(self, index: int, kind: str, phase: Phase) -> tuple[Item, ...]:
         """Between two runs of blocks the last position of one is the first of the next."""
         if index == 0 or not (self.layers[index].looped and self.layers[index - 1].looped):
@@ -412,104 +249,26 @@ class _Lowering:
         ins, outs = (a, b) if phase is Phase.FORWARD else (b, a)
         return (Event(op=Op.COPY, ins=(ins,), outs=(outs,), phase=phase, dtype=self.precision.view),)
 
-    def _looped(self, layer: _Layer, items: tuple[Item, ...], reverse: bool = False) -> tuple[Item, ...]:
+    def _looped(self, layer: Layer, items: tuple[Item, ...], reverse: bool = False) -> tuple[Item, ...]:
         return (Rep(layer.key, layer.stack.count, items, reverse),) if layer.looped else items
 
     # --- one layer ---------------------------------------------------------------------------------------------------
 
-    def _value(self, index: int, name: str, kind: str = "x") -> Buf:
-        """The buffer of a value inside a layer: its input, what it returns, or one between."""
-        layer = self.layers[index]
-        into, out = self._position(index, kind)
-        if name == "":
-            return into
-        if name == self.nodes[index][-1].name:
-            return out
-        return Buf(kind, f"{layer.key}/{name}", layer.at)
-
-    def _stash(self, layer: _Layer, o: Operation) -> Buf:
-        return Buf("stash", layer.key if o.kind == "opaque" else f"{layer.key}/{o.name}", layer.at)
-
-    def _reads(self, layer: _Layer, o: Operation) -> tuple[Buf, ...]:
-        mine = {g.name for g in layer.own}
-        return tuple(
-            Buf("view" if self._has_view(g) else "w", g, layer.at if g in mine else ()) for g in layer.reads[o.name]
-        )
-
-    def _site(self, layer: _Layer, o: Operation) -> str:
-        return layer.key if o.kind == "opaque" else f"{layer.key}/{o.name}"
-
-    def _compute(self, o: Operation, wrt: int = 0) -> Compute:
-        return Compute(o.kind, o.letters, o.out, o.whole, o.shares, len(o.ins), wrt)
-
-    def _move(self, node: Node, ins: Buf, out: Buf, phase: Phase, op: Op | None) -> Event | None:
-        """The event of a move in forward, or of what undoes it in backward."""
-        move = node.move
-        assert move is not None
-        if op is None:
-            return None
-        letter = move.letter
-        back = phase is Phase.BACKWARD and op is Op.ALL_TO_ALL
-        source, target = (move.to, letter) if back else (letter, move.to)
-        return Event(
-            op=op,
-            ins=(ins,),
-            outs=(out,),
-            phase=phase,
-            axes=move.axes,
-            label=Label(NAMES[source], "contiguous") if source else None,
-            to=Label(NAMES[target], "contiguous") if op is Op.ALL_TO_ALL else None,
-            dtype=self.precision.view,
-            span=move.span,
-            why=move.why,
-        )
-
     def _forward(self) -> Iterator[Item]:
         for index, layer in enumerate(self.layers):
             yield from self._bridge(index, "x", Phase.FORWARD)
-            events: list[Item] = list(self._layer_forward(index))
+            events: list[Item] = list(self.inside.forward(index))
             if self._recomputes(layer):
-                stashes = tuple(self._stash(layer, o) for o in layer.operations if o.kind not in ("add", "bias"))
+                stashes = tuple(self.inside.stash(layer, o) for o in layer.operations if o.kind not in ("add", "bias"))
                 events.append(Event(op=Op.FREE, ins=stashes, phase=Phase.FORWARD, dtype=self.precision.view))
             yield from self._looped(layer, self._around(layer, index, events, Phase.FORWARD))
 
-    def _layer_forward(self, index: int) -> Iterator[Event]:
-        layer = self.layers[index]
-        for node in self.nodes[index]:
-            out = self._value(index, node.name)
-            ins = tuple(self._value(index, n) for n in node.ins)
-            if node.operation is None:
-                event = self._move(node, ins[0], out, Phase.FORWARD, node.move.op if node.move else None)
-                assert event is not None
-                yield event
-                continue
-            o = node.operation
-            yield Event(
-                op=Op.FORWARD,
-                ins=(*ins, *self._reads(layer, o)),
-                outs=(out, self._stash(layer, o)),
-                phase=Phase.FORWARD,
-                site=self._site(layer, o),
-                compute=self._compute(o),
-                dtype=self.precision.view,
-            )
-
-    def _recomputes(self, layer: _Layer) -> bool:
+    def _recomputes(self, layer: Layer) -> bool:
         """Whether a block's activations are produced again in backward from its input alone."""
         return layer.looped and recomputes(self.plan)
 
-    def _replayed(self, index: int) -> Iterator[Item]:
-        """The forward of a layer again, for its stashes; what nobody reads of it is dead and falls away."""
-        into = self._value(index, "")
-
-        def again(bufs: tuple[Buf, ...]) -> tuple[Buf, ...]:
-            return tuple(attrs.evolve(b, kind="xr") if b.kind == "x" and b != into else b for b in bufs)
-
-        for event in self._layer_forward(index):
-            yield attrs.evolve(event, ins=again(event.ins), outs=again(event.outs), phase=Phase.BACKWARD)
-
     def _loss(self) -> Event:
-        last = self.nodes[-1][-1]
+        last = self.inside.nodes[-1][-1]
         return Event(
             op=Op.LOSS,
             ins=(Buf("x", "logits"), Buf("targets", "data", (Var(MICROBATCH),))),
@@ -522,146 +281,13 @@ class _Lowering:
     def _backward(self) -> Iterator[Item]:
         first_use = {g: i for i, layer in reversed(list(enumerate(self.layers))) for g in layer.groups_read}
         raw = self.precision.raw
-        for g in sorted(self.shared, key=lambda k: first_use[k]):
+        for g in sorted(self.inside.shared, key=lambda k: first_use[k]):
             yield Event(op=Op.ZERO, outs=(Buf("dw", g),), phase=Phase.BACKWARD, layout=self.places[g].use, dtype=raw)
         for index, layer in reversed(list(enumerate(self.layers))):
-            again = self._replayed(index) if self._recomputes(layer) else ()
-            items = self._around(layer, index, [*again, *self._layer_backward(index)], Phase.BACKWARD)
+            again = self.inside.replayed(index) if self._recomputes(layer) else ()
+            items = self._around(layer, index, [*again, *self.inside.backward(index)], Phase.BACKWARD)
             yield from self._looped(layer, items, reverse=True)
             yield from self._bridge(index, "dx", Phase.BACKWARD)
-
-    def _layer_backward(self, index: int) -> Iterator[Item]:
-        """Against the order of the layer's nodes: the gradient of each value is the sum over those who read it, made
-        as whole as the value was; then each operation hands on its part. Only gradients of shared keys and values stay
-        partial until their inputs' other readers have added theirs, so that all are reduced at once."""
-        layer, chain = self.layers[index], self.nodes[index]
-        parts: dict[str, list[_Part]] = {}
-        uses = [n for node in chain for n in node.ins]
-        for position in reversed(range(len(chain))):
-            node = chain[position]
-            dy, kept, back = (
-                self._value(index, node.name, "dx"),
-                frozenset[str](),
-                node.move.back if node.move else None,
-            )
-            if position < len(chain) - 1:
-                if node.name not in parts:
-                    continue  # nothing reads it
-                mine = parts[node.name]
-                if back is Op.REDUCE_SCATTER and not all(set(node.axes) <= p.left for p in mine):
-                    back = Op.SLICE  # some reader has the whole gradient on every rank
-                scattered = frozenset(node.axes) if back is Op.REDUCE_SCATTER else frozenset[str]()
-                kept = yield from self._summed(index, node.name, mine, scattered)
-            targets = [n for n in node.ins if not (index == 0 and n == "")]
-            if node.operation is None:
-                stays = kept if uses.count(node.ins[0]) == 1 else frozenset[str]()
-                part = self._part(index, node.ins[0], node.name, uses, kept - stays)
-                event = self._move(node, dy, part, Phase.BACKWARD, back)
-                if event is None:
-                    event = Event(op=Op.COPY, ins=(dy,), outs=(part,), phase=Phase.BACKWARD, dtype=self.precision.view)
-                yield event
-                parts.setdefault(node.ins[0], []).append(_Part(part, kept, stays))
-                continue
-            o = node.operation
-            common = (dy, self._stash(layer, o), *self._reads(layer, o))
-            for k, n in enumerate(node.ins):
-                if n not in targets:
-                    continue
-                shared = self._left_shared(layer, o, k, node)
-                left = self._left_partial(layer, o, k, node) | shared | kept
-                stays = shared | kept if n and uses.count(n) == 1 else frozenset[str]()
-                part = self._part(index, n, f"{node.name}.{k}", uses, left - stays)
-                yield Event(
-                    op=Op.BACKWARD,
-                    ins=common,
-                    outs=(part,),
-                    phase=Phase.BACKWARD,
-                    site=self._site(layer, o),
-                    compute=self._compute(o, k),
-                    dtype=self.precision.view,
-                )
-                parts.setdefault(n, []).append(_Part(part, left, stays))
-            yield from self._weight_gradients(layer, o, common)
-        if index > 0 and "" in parts:
-            yield from self._summed(index, "", parts[""])
-
-    def _part(self, index: int, value: str, by: str, uses: list[str], left: frozenset[str]) -> Buf:
-        """Where one use puts its part of a value's gradient: the gradient itself, if it is the only one and whole."""
-        layer = self.layers[index]
-        final = self._value(index, value, "dx")
-        if uses.count(value) > 1:
-            return Buf("dx", f"{layer.key}/{value}<{by}", layer.at)
-        return attrs.evolve(final, kind="dx+") if left else final
-
-    def _left_partial(self, layer: _Layer, o: Operation, k: int, node: Node) -> frozenset[str]:
-        """The axes over which an operand's gradient is a partial sum: those that split letters it lacks."""
-        letters = o.letters[k]
-        split = {axis: label.dim for axis, label in node.flow.layout}
-        for t in self._splits(layer, o):
-            split.update(t)
-        return frozenset(axis for axis, letter in split.items() if letter not in letters)
-
-    def _left_shared(self, layer: _Layer, o: Operation, k: int, node: Node) -> frozenset[str]:
-        """The axes that split what reads an operand but not the operand: each rank has its readers' part."""
-        if k not in o.shares:
-            return frozenset()
-        own = {axis for axis, _ in self._flow_of(layer, node, k).layout}
-        split = {axis for axis, label in node.flow.layout if label.dim in o.letters[k]}
-        return frozenset(split - own)
-
-    def _flow_of(self, layer: _Layer, node: Node, k: int) -> Flow:
-        index = self.layers.index(layer)
-        return next((n.flow for n in self.nodes[index] if n.name == node.ins[k]), Flow())
-
-    def _summed(
-        self, index: int, name: str, parts: list[_Part], scattered: frozenset[str] = frozenset()
-    ) -> Generator[Item, None, frozenset[str]]:
-        """The gradient of a value from those of its uses, reduced over the axes on which a use left a part, but not
-        over `scattered`, which its way back reduces. Returns the axes over which it stays partial."""
-        final = self._value(index, name, "dx")
-        dtype, back = self.precision.view, Phase.BACKWARD
-        why = "each rank's use gives its part of this gradient"
-
-        def reduced(source: Buf, target: Buf, axes: frozenset[str]) -> Event:
-            names = tuple(a for a in self.plan.mesh.names if a in axes)
-            return Event(op=Op.ALL_REDUCE, ins=(source,), outs=(target,), phase=back, axes=names, dtype=dtype, why=why)
-
-        pending = [p.left - p.stays - scattered for p in parts]
-        alike = len(set(pending)) == 1
-        for part, axes in zip(parts, pending, strict=True):
-            if axes and not alike:  # other parts are whole already, or partial elsewhere
-                yield reduced(part.buf, part.buf, axes)
-        total = attrs.evolve(final, kind="dx+") if alike and pending[0] else final
-        bufs = tuple(p.buf for p in parts)
-        if len(bufs) > 1:
-            yield Event(op=Op.ADD, ins=bufs, outs=(total,), phase=back, dtype=dtype)
-        elif bufs[0] != total:
-            yield Event(op=Op.COPY, ins=bufs, outs=(total,), phase=back, dtype=dtype)
-        if alike and pending[0]:
-            yield reduced(total, final, pending[0])
-        return parts[0].stays
-
-    def _weight_gradients(self, layer: _Layer, o: Operation, common: tuple[Buf, ...]) -> Iterator[Item]:
-        """One raw gradient a group read; those of parameters with several uses are summed over the uses."""
-        reads = layer.reads[o.name]
-        if not reads:
-            return
-        mine = {g.name for g in layer.own}
-        at = {g: layer.at if g in mine else () for g in reads}
-        site, raw = self._site(layer, o), self.precision.raw
-        outs = tuple(Buf(f"dw@{site}" if g in self.shared else "dw", g, at[g]) for g in reads)
-        yield Event(
-            op=Op.WGRAD,
-            ins=common,
-            outs=outs,
-            phase=Phase.BACKWARD,
-            site=site,
-            compute=self._compute(o),
-            dtype=raw,
-        )
-        for out, g in zip(outs, reads, strict=True):
-            if g in self.shared:
-                yield Event(op=Op.ACC, ins=(out,), outs=(Buf("dw", g, at[g]),), phase=Phase.BACKWARD, dtype=raw)
 
     # --- reductions --------------------------------------------------------------------------------------------------
 
