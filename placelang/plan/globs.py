@@ -33,7 +33,8 @@ class Glob:
                 places = {end for at in places for end in range(at, _dot(name, at) + 1)}
             else:
                 assert isinstance(piece, frozenset)
-                places = {at + n for at in places for n in _sizes(piece) if name[at : at + n] in piece}
+                ends = {at + n for at in places for n in _sizes(piece) if name[at : at + n] in piece}
+                places = {end for end in ends if end <= len(name)}  # a slice past the end is a shorter text
             if not places:
                 return False
         return any(at == len(name) or name[at] == "." for at in places)

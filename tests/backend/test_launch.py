@@ -126,8 +126,11 @@ def test_standard_output_stays_clean(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
     from placelang.backend.launch import launch
+
+    # A shell starts what runs in the background with interrupts ignored, and so whatever that starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def talk(rank):
         import os
@@ -150,7 +153,10 @@ def test_ranks_do_not_outlive_their_caller(sent: signal.Signals, tmp_path: Path)
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.send_signal(sent)
-        process.wait(30)
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
     end = time.monotonic() + 30
     while time.monotonic() < end and _alive(child):
         time.sleep(0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from placelang import api
@@ -77,6 +77,7 @@ def reference(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(joined) + r"(?:\..*)?")
 
 
+@example(["*", "*", "{a,b.a}"], "aa...a")
 @given(st.lists(st.sampled_from(["a", "b", ".", "*", "**", "{a,b.a}", "{,b}"]), max_size=6), st.text("ab.", max_size=8))
 def test_globs_are_regular_expressions(parts: list[str], name: str) -> None:
     pattern = "".join(parts)
