@@ -166,7 +166,7 @@ def _integer(name: str, value: object, least: int, most: int = LARGEST) -> int:
 
 
 def _show(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else "".join(c if c.isprintable() else "?" for c in str(value))
     return f"`{text if len(text) <= 40 else text[:39] + '…'}`"
 
 

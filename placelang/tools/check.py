@@ -38,6 +38,18 @@ def check(screen: Screen, files: Sequence[str], sets: Mapping[str, str], model: 
     return all(s.ok for _, s in found)
 
 
+def sarif(screen: Screen, files: Sequence[str], sets: Mapping[str, str], model: str | None) -> bool:
+    """Check each file and print one SARIF 2.1.0 log, as code hosts and editors take it; whether all are sound."""
+    import json
+
+    from placelang import __version__
+    from placelang.diagnostics import render
+
+    found = [inputs.strategy(file, sets, model) for file in dict.fromkeys(files)]
+    screen.out(json.dumps(render.sarif([d for s in found for d in s.diagnostics], version=__version__), indent=2))
+    return all(s.ok for s in found)
+
+
 def as_json(file: str, strategy: Strategy) -> dict[str, Any]:
     """What `place check --json` says of one file."""
     from placelang.diagnostics import render

@@ -124,18 +124,26 @@ def cli() -> None:
     _SET,
     _MODEL,
     _JSON,
+    click.option("--sarif", "as_sarif", is_flag=True, help="A SARIF 2.1.0 log on standard output, nothing else."),
     examples="""
     place check train.place
     place check *.place
     place check train.place --set dp=8 --json
+    place check *.place --sarif > place.sarif
 """,
 )
-def check(files: tuple[str, ...], sets: dict[str, str], model: str | None, as_json: bool, plain: bool) -> None:
+def check(
+    files: tuple[str, ...], sets: dict[str, str], model: str | None, as_json: bool, as_sarif: bool, plain: bool
+) -> None:
     """Say whether each FILE trains like one device, and show what was inferred."""
     from placelang.tools.check import check as run_check
+    from placelang.tools.check import sarif
     from placelang.tools.screen import Screen
 
-    _finish(run_check(Screen(as_json, plain), files, sets, model))
+    if as_sarif and as_json:
+        raise click.UsageError("--json and --sarif are two formats: choose one")
+    run = sarif if as_sarif else run_check
+    _finish(run(Screen(as_json, plain), files, sets, model))
 
 
 @_command(

@@ -336,3 +336,12 @@ def test_check_imports_nothing_heavy(card: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, card], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_sarif_is_one_log_of_every_message() -> None:
+    run = place("check", str(EXAMPLES / "no_reduction.place"), "--sarif")
+    log = json.loads(run.stdout)
+    assert run.exit_code == 1
+    assert log["version"] == "2.1.0"
+    assert [r["ruleId"] for r in log["runs"][0]["results"]] == ["E201"]
+    assert place("check", str(EXAMPLES / "card.place"), "--sarif", "--json").exit_code == 2
