@@ -67,16 +67,21 @@ class Memory:
 
 def memory(plan: Plan, model: Model, program: Program) -> Memory:
     """Memory of one device under the program's profile."""
-    rest = {state.value: constant(0, BYTES) + 0 for state in (State.PARAMS, State.GRADS, State.OPTIMIZER)}
+    kept = _kept(plan, model, program)
+    at_rest = tuple((state.value, e) for state, e in rest(program).items())
+    return Memory(at_rest, _views(plan, program), _raw(program), kept, _logits(model, program))
+
+
+def rest(program: Program) -> dict[State, Expr]:
+    """Bytes of each state between steps, on the rank that holds most (gradients: until the optimizer has read them)."""
+    found = {state: constant(0, BYTES) + 0 for state in (State.PARAMS, State.GRADS, State.OPTIMIZER)}
     kinds: dict[tuple[State, str, Layout, str, int], list[Group]] = {}
     for r in program.rests:
         kinds.setdefault((r.state, r.kind, r.layout, r.dtype, r.copies), []).append(program.group(r.group))
     for (state, _, layout, dtype, copies), groups in kinds.items():
         if copies:
-            rest[state.value] += copies * _held(tuple(groups), layout, program) * width(dtype)
-    return Memory(
-        tuple(rest.items()), _views(plan, program), _raw(program), _kept(plan, model, program), _logits(model, program)
-    )
+            found[state] += copies * _held(tuple(groups), layout, program) * width(dtype)
+    return found
 
 
 def _held(groups: tuple[Group, ...], layout: Layout, program: Program) -> Expr:

@@ -5,6 +5,7 @@ Not for: statements (`formatter`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from placelang.syntax import ast
@@ -36,13 +37,13 @@ def _level(node: ast.Expr) -> int:
     return _ATOM
 
 
-class Expressions:
+class Expressions(ABC):
     def __init__(self, comments: Comments) -> None:
         self.comments = comments
 
+    @abstractmethod
     def block(self, body: tuple[ast.Statement, ...], start: int, end: int) -> tuple[Doc, ...]:
         """The block of a `with`: statements are the upper half's."""
-        raise NotImplementedError
 
     def expr(self, node: ast.Expr, least: int = _WITH) -> tuple[Doc, ...]:
         """An expression where one that binds at least so tightly may stand; a looser one gets parentheses."""
