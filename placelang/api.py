@@ -97,6 +97,11 @@ class Strategy:
         return self.verdict in (Verdict.SOUND, Verdict.NO_BENEFIT, Verdict.INEXACT)
 
     @property
+    def sound(self) -> bool:
+        """Whether it would train like one device, whatever its asserts say: what has a cost."""
+        return self.checked is not None and self.checked.ok
+
+    @property
     def verdict(self) -> Verdict:
         errors = [d for d in (*self._front, *self.gaps, *self._failed_asserts) if d.is_error]
         if errors:

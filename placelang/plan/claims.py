@@ -144,10 +144,10 @@ def _names(expr: ast.Expr) -> list[ast.Name]:
 
 
 def show(value: Value) -> str:
-    """A value in words: `28`, `76.5 GiB`, `unknown`."""
+    """A value in words: `28`, `76.84 GiB (82.51 GB)`, `unknown`."""
     match value:
         case Quantity(value=v, dimension="bytes"):
-            return f"{float(v) / 2**30:.4g} GiB"
+            return f"{float(v) / 2**30:.4g} GiB ({float(v) / 10**9:.4g} GB)"
         case Quantity(value=v, dimension=d):
             return f"{float(v):.4g} {d}"
         case Fraction():

@@ -23,6 +23,9 @@ from placelang.program.program import Activation, Group, Item
 
 MICROBATCH = "microbatch"  # the loop over microbatches
 
+KEEPS_NOTHING = ("add", "bias")
+"""Kinds of operations whose backward reads no value."""
+
 NAMES = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
 """The dim that a letter of an activation stands for."""
 
@@ -257,11 +260,15 @@ class Inside:
         """The forward of a layer again, for its stashes; what nobody reads of it is dead and falls away."""
         into = self._value(index, "")
 
-        def again(bufs: tuple[Buf, ...]) -> tuple[Buf, ...]:
-            return tuple(attrs.evolve(b, kind="xr") if b.kind == "x" and b != into else b for b in bufs)
+        def again(event: Event, bufs: tuple[Buf, ...]) -> tuple[Buf, ...]:
+            # Sums keep nothing of their operands: their stash was never released, so their replay may fall away too.
+            kept = event.compute is not None and event.compute.kind in KEEPS_NOTHING
+            names = {"x": "xr", "stash": "stash+"} if kept else {"x": "xr"}
+            return tuple(attrs.evolve(b, kind=names.get(b.kind, b.kind)) if b != into else b for b in bufs)
 
         for event in self.forward(index):
-            yield attrs.evolve(event, ins=again(event.ins), outs=again(event.outs), phase=Phase.BACKWARD)
+            ins, outs = again(event, event.ins), again(event, event.outs)
+            yield attrs.evolve(event, ins=ins, outs=outs, phase=Phase.BACKWARD)
 
     def backward(self, index: int) -> Iterator[Item]:
         """Against the order of the layer's nodes: the gradient of each value is the sum over those who read it, made

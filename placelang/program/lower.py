@@ -17,7 +17,7 @@ from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import AllGather, Gather, Keep, Recompute, Replicate, When
 from placelang.program.event import Buf, End, Event, Label, Layout, Op, Phase, Var
-from placelang.program.inside import MICROBATCH, Inside, Layer, layers_of
+from placelang.program.inside import KEEPS_NOTHING, MICROBATCH, Inside, Layer, layers_of
 from placelang.program.placement import Placement, placement
 from placelang.program.profile import PROFILES, Profile
 from placelang.program.program import Item, Program, Rep, Rest
@@ -259,7 +259,7 @@ class _Lowering:
             yield from self._bridge(index, "x", Phase.FORWARD)
             events: list[Item] = list(self.inside.forward(index))
             if self._recomputes(layer):
-                stashes = tuple(self.inside.stash(layer, o) for o in layer.operations if o.kind not in ("add", "bias"))
+                stashes = tuple(self.inside.stash(layer, o) for o in layer.operations if o.kind not in KEEPS_NOTHING)
                 events.append(Event(op=Op.FREE, ins=stashes, phase=Phase.FORWARD, dtype=self.precision.view))
             yield from self._looped(layer, self._around(layer, index, events, Phase.FORWARD))
 

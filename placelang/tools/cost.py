@@ -30,11 +30,11 @@ def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) 
     """Cost a file and say so; whether it was sound and has a cost."""
     strategy = inputs.strategy(file, sets, model)
     diagnostics = strategy.diagnostics
-    needs_model = strategy.ok and strategy.plan is not None and strategy.plan.model is None
+    needs_model = strategy.sound and strategy.plan is not None and strategy.plan.model is None
     if needs_model:
         diagnostics = (*diagnostics, no_model())
     ok = strategy.ok and not needs_model
-    known = strategy.cost() if ok else None
+    known = strategy.cost() if strategy.sound and not needs_model else None  # a failed assert wants its numbers seen
     screen.answer(
         {
             "file": file,
