@@ -286,11 +286,15 @@ def test_verify_agrees(example: str) -> None:
 # --- streams and faults ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["check", "explain", "fmt", "cost", "run", "verify"])
-@pytest.mark.parametrize("text", [CARD, WRONG, "nonsense(", "\x00"])
+READS = ("check", "explain", "fmt", "cost")
+# A sound text makes `run` and `verify` start processes: their JSON is that of the tests of runs.
+ANSWERS = [
+    (c, t) for c in (*READS, "run", "verify") for t in (CARD, WRONG, "nonsense(", "\x00") if c in READS or t != CARD
+]
+
+
+@pytest.mark.parametrize(("command", "text"), ANSWERS)
 def test_json_is_one_object_and_nothing_else(command: str, text: str) -> None:
-    if command in ("run", "verify") and text == CARD:
-        pytest.skip("runs")
     done = place(command, "-", "--json", input=text)
     assert done.stderr == ""
     assert isinstance(json.loads(done.stdout), dict)
