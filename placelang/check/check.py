@@ -22,7 +22,7 @@ from placelang.model.model import Model
 from placelang.plan.plan import Plan
 from placelang.program.event import Buf
 from placelang.program.lower import lower, opens, single_device
-from placelang.program.program import Program
+from placelang.program.program import Program, sample
 
 _WORST_FIRST = (
     Verdict.INVALID,
@@ -53,21 +53,25 @@ class Checked(Frozen):
 
 def check(program: Program, against: Program | Reference, plan: Plan | None = None) -> Checked:
     """Judge a program by the one-device program of the same job; the plan, if given, tells where causes stand."""
-    checked, _ = _check(program, against if isinstance(against, Reference) else reference(against), plan)
+    checked, _ = _check(program, against if isinstance(against, Reference) else reference(against, program), plan)
     return checked
 
 
 def check_plan(plan: Plan, model: Model) -> Checked:
     """Lower a plan, judge it, and look for the cheapest plan edits that make it sound."""
     inside = opens(plan)
-    against = reference(lower(single_device(plan), model, inside=inside))
-    checked, shown = _check(lower(plan, model), against, plan)
+    alone = lower(single_device(plan), model, inside=inside)
+    lowered = lower(plan, model)
+    against = reference(alone, lowered)
+    checked, shown = _check(lowered, against, plan)
     if checked.ok:
         return checked
     from placelang.check.fixes import fixes
 
     def sound(edited: Plan) -> bool:
-        return not fold(prune(lower(edited, model, inside=inside)).program, against).faults
+        other = lower(edited, model, inside=inside)
+        same = sample(other).trips == against.trips
+        return not fold(prune(other).program, against if same else reference(alone, other)).faults
 
     mended = tuple(attrs.evolve(d, fixes=fixes(plan, faults, sound)) for d, faults in shown)
     warnings = checked.diagnostics[len(shown) :]

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from placelang.check.fault import Fault
-from placelang.check.prune import LIMIT
 from placelang.check.text import listed, placed, reduction
 from placelang.diagnostics.diagnostic import Diagnostic, Label
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import Reduce, Shard, Step
 from placelang.program.event import COLLECTIVES, Buf, Event
-from placelang.program.program import Program
+from placelang.program.program import LIMIT, Program
 
 RULES: Mapping[str, str] = {
     "E102": "a placement names axes of the mesh",
@@ -141,6 +140,8 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
             return f"`{program.train.optimizer}` needs whole tensors, and {axes} cuts {subject}"
         case "E206":
             return f"{subject} lie as {placed(fault.found)}, the optimizer's state as {placed(fault.wanted)}"
+        case "E207" if fault.detail == "stages":
+            return f"{_op(fault)} goes over {axes}, whose stages hold different layers: {subject} lie on one of them"
         case "E207":
             return f"{_op(fault)} adds up pieces of different elements: {axes} already splits {subject}"
         case "E208":
@@ -195,7 +196,8 @@ def _counterexample(fault: Fault) -> str:
     if fault.missing:
         microbatch, site = fault.missing[0]
         through = f" through `{site}`" if site else ""
-        return f"every rank lacks the contribution of microbatch {microbatch}{through}"
+        who = f"every rank of {fault.stage[0]} = {fault.stage[1]}" if fault.stage else "every rank"
+        return f"{who} lacks the contribution of microbatch {microbatch}{through}"
     return ""
 
 

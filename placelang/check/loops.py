@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from placelang.check.fault import Fault
-from placelang.check.prune import LIMIT
 from placelang.program.event import Buf, Event, Op, Var
-from placelang.program.program import Item, Program, Rep
+from placelang.program.program import LIMIT, Item, Program, Rep
 
 Name = tuple[str, str]
 

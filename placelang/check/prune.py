@@ -12,11 +12,8 @@ import attrs
 
 from placelang.frozen import Frozen
 from placelang.plan.plan import State
-from placelang.program.event import COLLECTIVES, Buf, Event, Op
-from placelang.program.program import Item, Program, Rest, flatten
-
-LIMIT = 3
-"""Trips of each loop that are looked at: the first, a middle and the last (see `program.flatten`)."""
+from placelang.program.event import COLLECTIVES, At, Buf, Event, Op
+from placelang.program.program import Item, Program, Rest, Sample, flatten, sample
 
 Path = tuple[int, ...]
 
@@ -29,35 +26,41 @@ class Pruned(Frozen):
     removed: tuple[Event, ...]
 
 
-def trips(program: Program) -> Mapping[str, int]:
-    """How often each loop runs in a program flattened to `LIMIT`."""
-    return {name: LIMIT if count is None else min(LIMIT, count) for name, count in program.loops.items()}
-
-
-def states(program: Program) -> Iterator[tuple[Rest, Buf]]:
-    """Every live state at the start and the end of a step, with a number for each layer."""
-    counts = trips(program)
+def states(program: Program, of: Sample) -> Iterator[tuple[Rest, Buf, int]]:
+    """Every live state at the start and the end of a step, with a number for each layer, and the coordinate on the
+    stage axis of each copy (0 where there are no stages)."""
     for rest in program.rests:
         if rest.state in (State.PARAMS, State.OPTIMIZER):
-            loop = program.group(rest.group).loop
-            for index in [(i,) for i in range(counts[loop])] if loop else [()]:
-                yield rest, Buf(rest.kind, rest.group, index)
+            group = program.group(rest.group)
+            for index in [(i,) for i in range(of.trips[group.loop])] if group.loop else [()]:
+                where = tuple(At(at.loop, *index) if group.loop else at for at in group.where)
+                for stage in of.where(where):
+                    yield rest, Buf(rest.kind, rest.group, index), stage
 
 
 def prune(program: Program) -> Pruned:
     """`program` without its dead events."""
-    events = tuple(zip(_paths(program.body, trips(program)), flatten(program, LIMIT), strict=True))
-    live = {buf for _, buf in states(program)}
+    of = sample(program)
+    events = tuple(zip(_paths(program.body, of.trips), flatten(program, of), strict=True))
+    live: dict[int, set[Buf]] = {stage: set() for stage in of.coordinates}
+    for _, buf, stage in states(program, of):
+        live[stage].add(buf)
     kept: set[Path] = set()
     written: set[Buf] = set()
     for path, event in reversed(events):
-        if live.isdisjoint(event.outs):
+        stages = [stage for stage in of.where(event.where) if stage in live]
+        if event.op is Op.SEND:
+            if not isinstance(event.target, int) or live[event.target].isdisjoint(event.outs):
+                continue
+            live[event.target].difference_update(event.outs)
+        elif all(live[stage].isdisjoint(event.outs) for stage in stages):
             continue
         kept.add(path)
         written.update(event.outs)
-        if event.op is not Op.ACC:  # an accumulation also reads what it adds to
-            live.difference_update(event.outs)
-        live.update(event.ins)
+        for stage in stages:
+            if event.op not in (Op.ACC, Op.SEND):  # an accumulation also reads what it adds to
+                live[stage].difference_update(event.outs)
+            live[stage].update(event.ins)
     frees: dict[Path, set[int]] = {}
     for path, event in events:
         if event.op is Op.FREE:

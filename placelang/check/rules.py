@@ -276,6 +276,7 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.SLICE: (cut_slice, _pairs),
     Op.UNSLICE: (unslice, _pairs),
     Op.COPY: (copy, _pairs),
+    Op.SEND: (copy, _pairs),
     Op.OPT: (opt, lambda n, m: (n, m) == (3, 2)),
 }
 """Each op's rule, and whether it takes that many inputs and outputs. FREE has no types: see `fold`."""

@@ -17,7 +17,7 @@ from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
 from placelang.program.event import Buf, Layout, Op
 from placelang.program.layouts import events, layouts
-from placelang.program.lower import recomputes
+from placelang.program.facts import recomputes
 from placelang.program.program import Group, Program
 
 CONDITIONS = ("fused_attention",)

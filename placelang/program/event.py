@@ -31,6 +31,7 @@ class Op(Enum):
     SLICE = "slice"  # full -> own shard, no traffic
     UNSLICE = "unslice"  # own shard -> the whole with zeros elsewhere: a partial sum, no traffic
     COPY = "copy"  # same value in another buffer, format or tier
+    SEND = "send"  # a buffer of one pipeline stage is also on another
     OPT = "opt"  # (params, complete gradient, optimizer state) -> (params', optimizer state')
     FREE = "free"  # (buffers) -> (): a view or stash is released; no meaning but memory
 
@@ -62,6 +63,18 @@ class End:
 
 
 Index = int | Var | End
+
+
+@attrs.frozen
+class At:
+    """A place in a pipeline: where the layer `index` of a run of blocks lies; `loop` "": 0 is the first part, -1 the
+    last. One before the first layer, or after the last, is where what stands there lies."""
+
+    loop: str
+    index: Index
+
+
+FIRST, LAST = At("", 0), At("", -1)
 
 
 @attrs.frozen
@@ -127,7 +140,8 @@ class Compute:
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """One thing that every rank does. Operands are coalesced: the i-th input of a collective makes the i-th output."""
+    """One thing that every rank does, or every rank of some stages. Operands are coalesced: the i-th input of a
+    collective makes the i-th output."""
 
     op: Op
     ins: tuple[Buf, ...] = ()
@@ -140,6 +154,8 @@ class Event:
     mean: bool = False  # a reduction that divides by its group's size
     site: str = ""  # the stack whose use of a parameter made this gradient
     layout: Layout = ()  # of the output of INIT and ZERO
+    where: tuple[At | int, ...] = ()  # the stages that do it: places, or coordinates once flattened; (): all
+    target: At | int | None = None  # of SEND: the stage that receives
     dtype: str  # of the outputs; of collectives: on the wire
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
     why: str = attrs.field(default="", eq=False)

@@ -12,7 +12,7 @@ import attrs
 
 from placelang.frozen import Frozen
 from placelang.model.graph import LETTERS, Operation, opaque, operations
-from placelang.model.model import Model, Stack
+from placelang.model.model import Model, Stack, Tensor
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import Journey, Shard
 from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
@@ -63,6 +63,9 @@ class _Part(Frozen):
 
 
 def layers_of(model: Model, inside: bool) -> tuple[Layer, ...]:
+    """A model's layers, opened to their operations or not. Tensors that other layers use too are groups apart, as
+    stages may hold copies of them alone."""
+    lent = {t.tied for stack in model.stacks for t in stack.tensors if t.tied is not None}
     names = [stack.name for stack in model.stacks]
     keys = [s.name if names.count(s.name) == 1 else f"{s.name}.{s.first}" for s in model.stacks]
     owner: dict[str, str] = {}  # full name of a tensor outside the blocks -> its group
@@ -72,13 +75,17 @@ def layers_of(model: Model, inside: bool) -> tuple[Layer, ...]:
         own: list[Group] = []
         reads: dict[str, tuple[str, ...]] = {}
         for o in inner:
-            mine = tuple(t for t in o.tensors if t.tied is None)
+            mine: dict[str, list[Tensor]] = {}
             name = key if o.kind == "opaque" else f"{key}/{o.name}"
-            if mine:
-                own.append(Group(name, stack.count, key if stack.block else None, mine))
-                owner |= {stack.fqn(t): name for t in mine if not stack.indexed}
+            untied = [t for t in o.tensors if t.tied is None]
+            some = any(stack.fqn(t) in lent for t in untied) and not all(stack.fqn(t) in lent for t in untied)
+            for t in untied:
+                mine.setdefault(f"{name}.shared" if some and stack.fqn(t) in lent else name, []).append(t)
+            for group, tensors in mine.items():
+                own.append(Group(group, stack.count, key if stack.block else None, tuple(tensors)))
+                owner |= {stack.fqn(t): group for t in tensors if not stack.indexed}
             shared = dict.fromkeys(owner[t.tied] for t in o.tensors if t.tied is not None)
-            reads[o.name] = (*((name,) if mine else ()), *(g for g in shared if g != name))
+            reads[o.name] = (*mine, *(g for g in shared if g not in mine))
         layers.append(Layer(stack, key, inner, tuple(own), reads))
     return tuple(layers)
 
@@ -126,6 +133,9 @@ class Inside:
                 if o is not None and o.kind in ("linear", "embed"):
                     named = {"h": "hidden", "v": "vocab", "f": "ffn"}
                     inner[node.name] = named.get(o.out[-1], o.tensors[0].shape[0])
+                elif o is not None and o.kind == "attention" and len(o.ins) == 1:  # of queries, keys and values: values
+                    heads = [p.tensors[0].shape[1] for p in self.layers[index].operations if o.name in p.ins]
+                    inner[node.name] = heads[0]
                 sizes = (("batch", "batch"), ("seq", "seq"), (NAMES.get(node.letters[-1], "hidden"), inner[node.name]))
                 layout = tuple((a, Label(NAMES[label.dim], label.partition)) for a, label in node.flow.layout)
                 for kind in ("x", "dx"):

@@ -30,11 +30,13 @@ from placelang.plan.steps import (
     When,
 )
 from placelang.plan.text import step_text
+from placelang.program.inside import layers_of
 from placelang.program.lower import opens
+from placelang.program.stages import layer_shard
 from placelang.source import Span
 from placelang.syntax import ast
 
-_ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE)
+_ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE, Role.STAGE)
 
 
 def unsupported(plan: Plan, model: Model) -> tuple[Diagnostic, ...]:
@@ -60,8 +62,9 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     for step in plan.update:
         if not isinstance(step, AllGather) or step.wire or step.bucket or step.dtype:
             yield _not_yet(f"`update: {step_text(step, full=False)}`", step.span)
-    if plan.schedule is not None:
-        yield _not_yet("pipeline schedules", plan.schedule.span)
+    blocks = [stack for stack in model.stacks if stack.block]
+    if (dealt := layer_shard(plan)) and len({stack.name for stack in blocks}) > 1:
+        yield _not_yet(f"stages of {model.name}, whose blocks are no single run", dealt.span)
     yield from _model(plan)
     train = plan.train
     for name, said in (
@@ -135,8 +138,7 @@ def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic
             if 0 < count < stack.count:
                 yield _not_yet("a selection of some layers of many", span)
                 return
-    whole = [tuple(o.tensors) for s in model.stacks for o in (operations(model, s) if opens(plan) else ())]
-    whole = whole or [stack.tensors for stack in model.stacks]
+    whole = [g.tensors for layer in layers_of(model, opens(plan)) for g in layer.own]
     names = {t: s.fqn(t) for s in model.stacks for t in s.tensors}
     taken = frozenset[str]().union(
         *(selectors.matches(s, model, plan.train.frozen) for s in placed.selections if s.kind in ("glob", "role"))
@@ -172,6 +174,8 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
     match step:
         case Shard() if activations:
             return step.dim in ("batch", "seq")
+        case Shard(dim="layer"):
+            return placed.state in (State.PARAMS, State.OPTIMIZER) and not placed.selections and len(step.axes) == 1
         case Shard():
             return (step.pad, step.split, step.min) == ("even", None, None) and (
                 step.dim.isdigit() or step.dim in ("vocab", "heads")

@@ -30,7 +30,7 @@ def opened(event: Event) -> Compute | None:
 
 
 def _views(m: Machine, rank: int, bufs: Sequence[Buf]) -> dict[str, Value]:
-    if len({b.of for b in bufs}) != len(bufs) or any(b.of not in m.groups for b in bufs):
+    if len({b.of for b in bufs}) != len(bufs) or any(b.of not in m.tensors for b in bufs):
         raise NoDenotation(f"compute reads {', '.join(map(str, bufs))} as the parameters of groups")
     return {b.of: m.get(rank, b) for b in bufs}
 
@@ -39,7 +39,7 @@ def _tensors(m: Machine, rank: int, bufs: Sequence[Buf]) -> list[Held]:
     """The tensors that an operation reads, in the order of their groups."""
     found = []
     for buf, view in zip(bufs, _views(m, rank, bufs).values(), strict=True):
-        group = m.groups[buf.of]
+        group = m.tensors[buf.of]
         if set(view) != {t.name for t in group.tensors}:
             raise NoDenotation(f"{buf} holds the tensors {sorted(view)}")
         forms = tensor_forms(m.form(buf).layout, group)
@@ -54,14 +54,14 @@ def forward(m: Machine, event: Event) -> None:
     compute = opened(event)
     many = compute.activations if compute else 1
     count(event, many, 2, more=True)
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         if compute:
             xs = [Held(m.activation(rank, b), m.form(b), m.ranks, rank) for b in event.ins[:many]]
             y = operations.forward(compute, xs, _tensors(m, rank, event.ins[many:]))
             stash: Value = {str(k): x.array for k, x in enumerate(xs)}
         else:
             views = _views(m, rank, event.ins[1:])
-            y, stash = units.forward(event.site, m.groups, m.activation(rank, event.ins[0]), views)
+            y, stash = units.forward(event.site, m.tensors, m.activation(rank, event.ins[0]), views)
         m.put(rank, event.outs[0], {"": y})
         m.put(rank, event.outs[1], stash)
 
@@ -94,27 +94,27 @@ def _operands(m: Machine, event: Event, rank: int) -> _Operands:
 def backward(m: Machine, event: Event) -> None:
     count(event, 2, 1, more=True)
     compute = opened(event)
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         o = _operands(m, event, rank)
         if compute:
             dx = operations.backward(compute, o.dy, o.xs, _tensors(m, rank, event.ins[2:]))
         else:
-            dx = units.backward(event.site, m.groups, o.dy, o.stash, _views(m, rank, event.ins[2:]))
+            dx = units.backward(event.site, m.tensors, o.dy, o.stash, _views(m, rank, event.ins[2:]))
         m.put(rank, event.outs[0], {"": dx})
 
 
 def wgrad(m: Machine, event: Event) -> None:
     count(event, 2, len(event.ins) - 2, more=True)
     compute = opened(event)
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         o = _operands(m, event, rank)
         if compute:
             made = iter(operations.wgrad(compute, o.dy, o.xs, _tensors(m, rank, event.ins[2:])))
             grads: dict[str, dict[str, Array]] = {
-                b.of: {t.name: next(made) for t in m.groups[b.of].tensors} for b in event.ins[2:]
+                b.of: {t.name: next(made) for t in m.tensors[b.of].tensors} for b in event.ins[2:]
             }
         else:
-            grads = units.wgrad(event.site, m.groups, o.dy, o.stash, _views(m, rank, event.ins[2:]))
+            grads = units.wgrad(event.site, m.tensors, o.dy, o.stash, _views(m, rank, event.ins[2:]))
         for view, out in zip(event.ins[2:], event.outs, strict=True):
             m.put(rank, out, grads[view.of])
 
@@ -126,7 +126,7 @@ def loss(m: Machine, event: Event) -> None:
     """Squared error against targets, or cross-entropy against token numbers, whose sums over a split vocabulary are
     reduced over the event's axes. Weighed by token, over the tokens of the whole batch."""
     count(event, 2, 1)
-    for group in m.ranks.groups(event.axes):
+    for group in m.groups(event.axes):
         logits = [m.activation(rank, event.ins[0]) for rank in group]
         data = [_targets(m, rank, event.ins[1]) for rank in group]
         if data[0]["target"].ndim == 2:
@@ -138,7 +138,8 @@ def loss(m: Machine, event: Event) -> None:
         for rank, dy in zip(group, made, strict=True):
             m.put(rank, event.outs[0], {"": dy})
     if len(group) > 1:  # the largest logit, the sum of powers, and the target's logit, which the loss itself needs
-        m.meter.reduced(event, 3, 3 * data[0]["target"].size)
+        for stage in m.stages:
+            m.meters[stage].reduced(event, 3, 3 * data[0]["target"].size)
 
 
 def _targets(m: Machine, rank: int, buf: Buf) -> Value:

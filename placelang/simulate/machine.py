@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
-from placelang.program.event import Buf
-from placelang.program.program import Group, Program
+from placelang.program.event import At, Buf
+from placelang.program.program import Group, Program, Sample, whole
+from placelang.program.stages import NOWHERE
 from placelang.simulate.arrays import Array, NoDenotation, Ranks, Value, draw, piece, whole_numbers
 from placelang.simulate.forms import Form
 from placelang.simulate.meter import Meter
@@ -53,19 +54,46 @@ class Machine:
     only: Source | None = None
     step: int = 0
     ranks: Ranks = attrs.field(init=False)
-    groups: Mapping[str, Group] = attrs.field(init=False)
+    tensors: Mapping[str, Group] = attrs.field(init=False)  # the groups of parameters
     memory: list[dict[Buf, Value]] = attrs.field(init=False)
     forms: dict[Buf, tuple[Form, ...]] = attrs.field(factory=dict)
     vocabulary: int | None = attrs.field(init=False)  # of a program that looks tokens up; None where they are vectors
-    meter: Meter = attrs.field(init=False)
+    meters: tuple[Meter, ...] = attrs.field(init=False)  # of a rank of each coordinate on the stage axis
+    stages: tuple[int, ...] = attrs.field(init=False)  # the coordinates that the running event is on
+    running: tuple[int, ...] = attrs.field(init=False)  # its ranks
+    everywhere: Sample = attrs.field(init=False)
+    _on: dict[tuple[At | int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = attrs.field(init=False, factory=dict)
     read: dict[tuple[int, Buf], Value] = attrs.field(factory=dict)  # the gradient that each rank's optimizer read
 
     def __attrs_post_init__(self) -> None:
         self.ranks = Ranks.of(self.program.mesh)
-        self.groups = {g.name: g for g in self.program.groups}
+        self.tensors = {g.name: g for g in self.program.groups}
         self.memory = [{} for _ in range(self.ranks.count)]
         self.vocabulary = _vocabulary(self.program)
-        self.meter = Meter(self.program)
+        self.everywhere = whole(self.program)
+        self.meters = tuple(Meter(self.program) for _ in self.everywhere.coordinates)
+        self.on(())
+
+    # --- ranks -------------------------------------------------------------------------------------------------------
+
+    def on(self, where: tuple[At | int, ...]) -> None:
+        """What follows runs on the ranks of these stages."""
+        if where not in self._on:
+            stages = tuple(s for s in self.everywhere.where(where) if s != NOWHERE)
+            self._on[where] = stages, tuple(r for r in range(self.ranks.count) if self.stage(r) in stages)
+        self.stages, self.running = self._on[where]
+
+    def stage(self, rank: int) -> int:
+        """The coordinate of a rank on the stage axis."""
+        return self.ranks.coordinate(rank, self.program.stages.axis) if self.program.stages else 0
+
+    def groups(self, axes: Sequence[str]) -> list[list[int]]:
+        """The groups over `axes` of the ranks that run."""
+        running = set(self.running)
+        found = [[r for r in group if r in running] for group in self.ranks.groups(axes)]
+        if self.program.stages and self.program.stages.axis in axes and len(self.stages) == 1:
+            raise NoDenotation(f"only stage {self.stages[0]} joins a collective over {', '.join(axes)}")
+        return [group for group in found if group]
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +119,7 @@ class Machine:
         """The names of the dims of one array of a buffer."""
         if tensor == "":
             return self.form(buf).names
-        tensors = self.groups[buf.of].tensors if buf.of in self.groups else ()
+        tensors = self.tensors[buf.of].tensors if buf.of in self.tensors else ()
         return next((t.dims for t in tensors if t.name == tensor), ())
 
     # --- data --------------------------------------------------------------------------------------------------------

@@ -25,9 +25,13 @@ PARAMETERS = frozenset({"w", "master", "s", "view"})
 
 def execute(m: Machine, event: Event) -> None:
     """Run one event on every rank; raises NoDenotation."""
+    m.on(event.where)
     _OPS[event.op](m, event)
-    m.forms.update([*after(event, m.forms, m.groups)])
-    m.meter.ran(event, {b: m.memory[0][b] for b in event.outs if b.kind not in ACTIVATIONS and b.of in m.groups})
+    m.forms.update([*after(event, m.forms, m.tensors)])
+    made = [b for b in event.outs if b.kind not in ACTIVATIONS and b.of in m.tensors]
+    for stage in m.stages:
+        rank = next(r for r in m.running if m.stage(r) == stage)
+        m.meters[stage].ran(event, {b: m.memory[rank][b] for b in made if b in m.memory[rank]})
 
 
 # --- states ----------------------------------------------------------------------------------------------------------
@@ -37,7 +41,7 @@ def _init(m: Machine, event: Event) -> None:
     count(event, 0, 1)
     (out,) = event.outs
     whole = _leaf(m, out)
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         m.put(rank, out, {k: _share(m, event, out, k, v, rank) for k, v in whole.items()})
 
 
@@ -56,14 +60,14 @@ def _zero(m: Machine, event: Event) -> None:
     count(event, 0, 1)
     (out,) = event.outs
     whole = {name: np.zeros(shape) for name, shape in _group(m, out).items()}
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         m.put(rank, out, {k: _share(m, event, out, k, v, rank) for k, v in whole.items()})
 
 
 def _group(m: Machine, buf: Buf) -> Mapping[str, tuple[int, ...]]:
-    if buf.of not in m.groups:
+    if buf.of not in m.tensors:
         raise NoDenotation(f"{buf} belongs to no group of parameters")
-    return {t.name: t.shape for t in m.groups[buf.of].tensors}
+    return {t.name: t.shape for t in m.tensors[buf.of].tensors}
 
 
 def _share(m: Machine, event: Event, buf: Buf, tensor: str, array: Array, rank: int) -> Array:
@@ -86,7 +90,7 @@ def _label(event: Event) -> Label:
 
 
 def _acc(m: Machine, event: Event) -> None:
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         for source, target in _pairs(event):
             summand, total = m.get(rank, source), m.get(rank, target)
             same_shape(f"adding {source} to {target}", total, summand)
@@ -96,27 +100,43 @@ def _acc(m: Machine, event: Event) -> None:
 def _add(m: Machine, event: Event) -> None:
     if not event.ins or len(event.outs) != 1:
         raise NoDenotation(f"add has {len(event.ins)} inputs and {len(event.outs)} outputs")
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         values = [m.get(rank, b) for b in event.ins]
         same_shape(f"adding {', '.join(map(str, event.ins))}", *values)
         m.put(rank, event.outs[0], {k: sum((v[k] for v in values[1:]), values[0][k]) for k in values[0]})
 
 
 def _copy(m: Machine, event: Event) -> None:
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         for value, target in [(m.get(rank, source), target) for source, target in _pairs(event)]:
             m.put(rank, target, value)
 
 
+def _send(m: Machine, event: Event) -> None:
+    """To the rank of another stage that agrees on every other axis."""
+    if len(m.stages) != 1 or not isinstance(event.target, int) or m.program.stages is None:
+        raise NoDenotation("a send has no one stage that it is from, or to")
+    axis = m.program.stages.axis
+    for source, target in _pairs(event):
+        moved = 0
+        for rank in m.running:
+            (group,) = (g for g in m.ranks.groups((axis,)) if rank in g)
+            value = m.get(rank, source)
+            m.put(group[event.target], target, value)
+            moved = max(moved, sum(a.size for a in value.values()))
+        if event.target != m.stages[0]:
+            _count(m, event, moved)
+
+
 def _free(m: Machine, event: Event) -> None:
-    for memory in m.memory:
+    for rank in m.running:
         for buf in event.ins:
-            memory.pop(buf, None)
+            m.memory[rank].pop(buf, None)
 
 
 def _slice(m: Machine, event: Event) -> None:
     for source, target in _pairs(event):
-        for rank in range(m.ranks.count):
+        for rank in m.running:
             m.put(rank, target, _cut(m, event, source, m.get(rank, source), rank))
 
 
@@ -125,7 +145,7 @@ def _unslice(m: Machine, event: Event) -> None:
     label = _label(event)
     for source, target in _pairs(event):
         made: dict[int, Value] = {}
-        for group in m.ranks.groups(event.axes):
+        for group in m.groups(event.axes):
             values = {rank: m.get(rank, source) for rank in group}
             for own, value in values.items():
                 parts = {k: [v[k] * (rank == own) for rank, v in values.items()] for k in value}
@@ -151,7 +171,7 @@ def _all_gather(m: Machine, event: Event) -> None:
     moved = 0
     for source, target in _pairs(event):
         whole, largest = _gathered(m, event.axes, label, source)
-        moved += largest * max(len(g) for g in m.ranks.groups(event.axes))
+        moved += largest * max(len(g) for g in m.groups(event.axes))
         for rank, value in whole.items():
             m.put(rank, target, value)
     _count(m, event, moved)
@@ -161,7 +181,7 @@ def _gathered(m: Machine, axes: Sequence[str], label: Label, source: Buf) -> tup
     """On every rank what its group's shards make up, and the elements of the largest shard that any rank sends."""
     made: dict[int, Value] = {}
     largest = 0
-    for group in m.ranks.groups(axes):
+    for group in m.groups(axes):
         values = [m.get(rank, source) for rank in group]
         if len({tuple(v) for v in values}) > 1:
             raise NoDenotation(f"ranks {group} gather different tensors of {source}")
@@ -198,7 +218,7 @@ def _reduce(m: Machine, event: Event) -> None:
     for source, target in _pairs(event):
         made: dict[int, Value] = {}
         largest = 0
-        for group in m.ranks.groups(event.axes):
+        for group in m.groups(event.axes):
             values = [m.get(rank, source) for rank in group]
             same_shape(f"reducing {source} over {', '.join(event.axes)}", *values)
             scale = len(group) if event.mean else 1
@@ -216,7 +236,8 @@ def _reduce(m: Machine, event: Event) -> None:
 
 def _count(m: Machine, event: Event, elements: int) -> None:
     if elements:
-        m.meter.moved(event, elements)
+        for stage in m.stages:
+            m.meters[stage].moved(event, elements)
 
 
 # --- the update ------------------------------------------------------------------------------------------------------
@@ -224,7 +245,7 @@ def _count(m: Machine, event: Event, elements: int) -> None:
 
 def _opt(m: Machine, event: Event) -> None:
     count(event, 3, 2)
-    for rank in range(m.ranks.count):
+    for rank in m.running:
         theta, grad, state = (m.get(rank, b) for b in event.ins)
         if not set(theta) == set(grad) == set(state):
             raise NoDenotation(f"the optimizer joins {', '.join(map(str, event.ins))}: other tensors")
@@ -250,6 +271,7 @@ _OPS: Mapping[Op, Callable[[Machine, Event], None]] = {
     Op.SLICE: _slice,
     Op.UNSLICE: _unslice,
     Op.COPY: _copy,
+    Op.SEND: _send,
     Op.OPT: _opt,
     Op.FREE: _free,
 }

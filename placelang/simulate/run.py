@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from placelang.plan.plan import State
-from placelang.program.event import Buf, Event, Var
+from placelang.program.event import At, Buf, Event, Var
 from placelang.program.program import Program, Rest, flatten
 from placelang.simulate.arrays import Array, NoDenotation, Ranks, Value, piece, whole
 from placelang.simulate.machine import Machine, Source
@@ -31,22 +31,24 @@ class Result:
     program: Program
     ranks: Ranks
     memory: tuple[Mapping[Buf, Value], ...] = attrs.field(repr=False)
-    _meter: Meter = attrs.field(repr=False)
+    meters: tuple[Meter, ...] = attrs.field(repr=False)
+    """What a rank of each stage moved and held; one where there are no stages."""
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """The collectives of the last step."""
-        return self._meter.traffic
+        """The collectives of the last step, of a rank of the first stage."""
+        return self.meters[0].traffic
 
     @property
     def rest(self) -> Fraction:
-        """Bytes on a rank of the states that live between steps."""
-        return self._meter.rest
+        """Bytes of the states that live between steps, on a rank of the first stage."""
+        return self.meters[0].rest
 
     @property
     def peak(self) -> Fraction:
-        """The most bytes on a rank of parameters, gradients and optimizer state alive at one event of the last step."""
-        return self._meter.peak
+        """The most bytes on a rank of the first stage of parameters, gradients and optimizer state alive at one event
+        of the last step."""
+        return self.meters[0].peak
 
     def states(self) -> Iterator[tuple[Rest, Buf]]:
         """Every buffer of parameters and optimizer state that lives between steps."""
@@ -57,6 +59,14 @@ class Result:
             for layer in range(group.count):
                 yield rest, Buf(rest.kind, rest.group, (layer,) if group.indexed else ())
 
+    def holders(self, buf: Buf) -> tuple[int, ...]:
+        """The ranks that should hold a state: those of the stages that its group lies on."""
+        group, stages = self.program.group(buf.of), self.program.stages
+        if stages is None:
+            return tuple(range(self.ranks.count))
+        on = stages.all_of(at if not at.loop or not group.indexed else At(at.loop, buf.index[0]) for at in group.where)
+        return tuple(r for r in range(self.ranks.count) if self.ranks.coordinate(r, stages.axis) in on)
+
     def held(self, rank: int, buf: Buf) -> Value:
         """A state of one rank. Raises NoDenotation where the rank lacks it."""
         try:
@@ -66,7 +76,12 @@ class Result:
 
     def full(self, rest: Rest, buf: Buf, rank: int = 0) -> Value:
         """A state assembled from the shards of the ranks that make up one copy with `rank`'s."""
-        pieces = {r: self.held(r, buf) for r in range(self.ranks.count)}
+        alike = self.program.stages.axis if self.program.stages else ""
+        pieces = {
+            r: self.held(r, buf)
+            for r in self.holders(buf)
+            if not alike or self.ranks.coordinate(r, alike) == self.ranks.coordinate(rank, alike)
+        }
         dims = {t.name: t.dims for t in self.program.group(rest.group).tensors}
         return {
             name: whole({r: v[name] for r, v in pieces.items()}, rest.layout, self.ranks, rank, dims.get(name, ()))
@@ -88,7 +103,7 @@ def simulate(program: Program, steps: int = 2, seed: int = 0, batch: int | None 
     machine = start(program, seed, batch)
     for step in range(steps):
         run_step(machine, step)
-    return Result(program, machine.ranks, tuple(machine.memory), machine.meter)
+    return Result(program, machine.ranks, tuple(machine.memory), machine.meters)
 
 
 def rows_for(*programs: Program) -> int:
@@ -107,7 +122,8 @@ def start(program: Program, seed: int = 0, batch: int | None = None, only: Sourc
 def run_step(machine: Machine, step: int) -> None:
     """One step of every rank."""
     machine.step = step
-    machine.meter.begin()
+    for meter in machine.meters:
+        meter.begin()
     machine.load()
     with np.errstate(all="ignore"):
         for event in flatten(machine.program):
@@ -129,4 +145,5 @@ def _setup(program: Program) -> Iterator[Event]:
                     for b in bufs
                 )
 
-            yield attrs.evolve(event, ins=at(event.ins), outs=at(event.outs))
+            where = tuple(w if isinstance(w, int) or not w.loop else At(w.loop, layer) for w in event.where)
+            yield attrs.evolve(event, ins=at(event.ins), outs=at(event.outs), where=where)

@@ -9,10 +9,9 @@ import attrs
 import pytest
 
 from placelang.check import Checked, check, prune, reference
-from placelang.check.prune import LIMIT
 from placelang.diagnostics.codes import Verdict
 from placelang.program.event import COLLECTIVES, Buf, Event, Label, Op, Phase
-from placelang.program.program import Item, Program, Rep, flatten
+from placelang.program.program import LIMIT, Item, Program, Rep, flatten, sample
 from tests.simulate.strategies import both, ddp, hsdp, mesh, zero1, zero2, zero3
 
 Edit = Callable[[Event], tuple[Event, ...]]
@@ -229,4 +228,4 @@ def test_damage_never_crashes_the_checker(seed: int) -> None:
 def test_loops_are_looked_at_three_times() -> None:
     program, _ = both(zero3(mesh(dp=2), microbatches=1000))
     assert isinstance(program.body[-1], (Event, Rep))
-    assert sum(e.op is Op.LOSS for e in flatten(program, LIMIT)) == LIMIT
+    assert sum(e.op is Op.LOSS for e in flatten(program, sample(program))) == LIMIT

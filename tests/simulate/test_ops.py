@@ -58,10 +58,10 @@ def test_gather_undoes_slice_and_counts_padding():
     shard = Buf("s", "embed")
     execute(m, event(Op.SLICE, (W,), (shard,), axes=("dp",), label=DIM0))
     assert [a.shape[0] for a in values(m, shard)] == [2, 2, 1]
-    m.meter.begin()
+    m.meters[0].begin()
     execute(m, event(Op.ALL_GATHER, (shard,), (V,), axes=("dp",), label=DIM0))
     assert all(np.array_equal(a, full) for a in values(m, V))
-    (traffic,) = m.meter.traffic
+    (traffic,) = m.meters[0].traffic
     assert (traffic.op, traffic.axes, traffic.count, traffic.bytes) == (Op.ALL_GATHER, ("dp",), 1, 6 * 3 * 8)
 
 
@@ -70,12 +70,12 @@ def test_reduce_scatter_is_all_reduce_and_slice():
     summands = [np.full((5, 3), 10.0**r) for r in range(3)]
     for mean, scale in ((False, 1), (True, 3)):
         fill(m, W, summands)
-        m.meter.begin()
+        m.meters[0].begin()
         execute(m, event(Op.REDUCE_SCATTER, (W,), (V,), axes=("dp",), label=DIM0, mean=mean))
         execute(m, event(Op.ALL_REDUCE, (W,), (W,), axes=("dp",), mean=mean))
         assert [a.shape[0] for a in values(m, V)] == [2, 2, 1]
         assert all(np.allclose(a, 111 / scale) for a in (*values(m, V), *values(m, W)))
-        moved = {t.op: t.bytes for t in m.meter.traffic}
+        moved = {t.op: t.bytes for t in m.meters[0].traffic}
         assert moved == {Op.REDUCE_SCATTER: 6 * 3 * 8, Op.ALL_REDUCE: 5 * 3 * 8}
 
 

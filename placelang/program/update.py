@@ -1,0 +1,84 @@
+"""The update: what the optimizer reads, its step, and fresh parameters on their way back to every rank.
+
+Not for: reductions (`reductions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from placelang.plan.steps import AllGather, When
+from placelang.program.event import Buf, Event, Label, Layout, Op, Phase
+from placelang.program.facts import Facts, Unit
+from placelang.program.program import Item
+from placelang.program.reductions import reduce
+
+
+def update(f: Facts) -> Iterator[Item]:
+    for unit in f.units:
+        _, ends = reduce(f, unit, "g", When.STEP)
+        events = [e for g in unit.groups for e in _update_group(f, Buf("w", g, unit.at), ends[g])]
+        yield from f.each(unit, [*events, *_refresh(f, unit)])
+
+
+def _update_group(f: Facts, w: Buf, grad: Buf) -> Iterator[Event]:
+    """Slice what the optimizer needs a shard of, update, and bring the master back to the format at rest."""
+    p, place = f.precision, f.places[w.of]
+
+    def buf(kind: str) -> Buf:
+        return attrs.evolve(w, kind=kind)
+
+    missing = place.missing(place.after(place.accumulated(), When.STEP))
+    if missing:
+        yield _slice(f, grad, buf("gs"), missing, p.accumulate)
+        grad = buf("gs")
+    sliced = place.missing(place.rest)
+    theta = buf("master") if p.master else w
+    if not p.master and sliced:
+        yield _slice(f, w, buf("s"), sliced, p.rest)
+        theta = buf("s")
+    yield Event(
+        op=Op.OPT,
+        ins=(theta, grad, buf("o")),
+        outs=(theta, buf("o")),
+        phase=Phase.UPDATE,
+        dtype=p.master or p.rest,
+        span=place.opt_span,
+    )
+    if p.master:
+        target = buf("s") if sliced else w
+        yield Event(op=Op.COPY, ins=(theta,), outs=(target,), phase=Phase.UPDATE, dtype=p.rest)
+
+
+def _slice(f: Facts, source: Buf, target: Buf, extra: Layout, dtype: str) -> Event:
+    return Event(
+        op=Op.SLICE,
+        ins=(source,),
+        outs=(target,),
+        phase=Phase.UPDATE,
+        axes=tuple(axis for axis, _ in extra),
+        label=extra[0][1],
+        dtype=dtype,
+        span=f.places[source.of].opt_span,
+    )
+
+
+def _refresh(f: Facts, unit: Unit) -> Iterator[Event]:
+    for step in f.plan.update:
+        needed = [g for g in unit.groups if f.places[g].missing(f.places[g].rest)]
+        groups = needed or (list(unit.groups) if step.span else [])
+        if isinstance(step, AllGather) and groups:
+            label = next((label for axis, label in f.places[groups[0]].opt if axis in step.axes), Label("0"))
+            yield Event(
+                op=Op.ALL_GATHER,
+                ins=unit.bufs("s", groups),
+                outs=unit.bufs("w", groups),
+                phase=Phase.UPDATE,
+                axes=step.axes,
+                label=label,
+                dtype=f.precision.rest,
+                span=step.span,
+                why=step.why,
+            )
