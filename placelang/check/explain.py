@@ -117,7 +117,14 @@ def _subject(bufs: Sequence[Buf], program: Program) -> str:
     known = {group.name for group in program.groups}
     if not known.intersection(groups) or known.issubset(groups):
         return f"the {kind}"
-    return f"the {kind} of {listed(groups)}"
+    return f"the {kind} of {listed(tuple(_name(g, program) for g in groups))}"
+
+
+def _name(group: str, program: Program) -> str:
+    """How a group is called: the tensor that other layers use too, by its own name."""
+    if not group.endswith(".shared"):
+        return group
+    return next((t.name for g in program.groups if g.name == group for t in g.tensors), group)
 
 
 def _message(fault: Fault, subject: str, program: Program) -> str:
@@ -243,6 +250,8 @@ def _places(fault: Fault, plan: Plan | None) -> Places:
             mean = next((s for s in reductions if s.mean), None)
             cause = "the sum over ranks is already the mean over the tokens of the batch"
             return _label(mean, "divides by the number of ranks") or own, (), cause
+        case "E204" if fault.stage is not None:
+            return _last(params, "puts its uses on other stages") or own, (), ""
         case "E205":
             return _last(optimizer, "cuts rows or features of a tensor") or own, (), ""
         case "E206":

@@ -46,7 +46,22 @@ def fixes(plan: Plan, faults: Sequence[Fault], sound: Callable[[Plan], bool]) ->
             tried.setdefault(text, repair)
     good = [repair for repair in tried.values() if sound(repair.plan)]
     good.sort(key=lambda r: _volume(r.new, r.plan))
-    return tuple(_fix(repair) for repair in good[:SHOWN]) or _for_some(plan, faults, sound)
+    return (
+        tuple(_fix(repair) for repair in good[:SHOWN]) or _for_some(plan, faults, sound) or _shared(plan, fault, sound)
+    )
+
+
+def _shared(plan: Plan, fault: Fault, sound: Callable[[Plan], bool]) -> tuple[Fix, ...]:
+    """The sum over stages of what several of them use, where each lacks the others' use."""
+    if fault.code != "E204" or fault.stage is None:
+        return ()
+    axis, _ = fault.stage
+    journey = (*plan.journey(State.GRADS), Reduce(axes=(axis,), scatter=False))
+    tied = Placed(State.GRADS, journey, (Selection("role", "tied"),))
+    if not sound(attrs.evolve(plan, placed=(*plan.placed, tied))):
+        return ()
+    cost = f"adds one all-reduce of this gradient per step, between the stages of `{axis}` that use the tensor"
+    return (Fix(f"`grads[tied]: all_reduce({axis})`", cost=cost, checked=True),)
 
 
 def _for_some(plan: Plan, faults: Sequence[Fault], sound: Callable[[Plan], bool]) -> tuple[Fix, ...]:

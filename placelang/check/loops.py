@@ -1,9 +1,10 @@
-"""(Rep): the loops of which three trips stand for all of them.
+"""(Rep): the loops of which a few trips stand for all of them.
 
-The fold looks at `LIMIT` trips of a loop. That shows every fault of a longer one if its body is uniform: indices reach
-to the neighbouring trip, the first or the end only, and values pass from trip to trip through one buffer at most, so
-that what goes wrong in any trip goes wrong by the third. Through a chain of buffers a value could arrive later than
-that. All that `program.lower` makes is uniform. Not for: the types of a body (`fold`).
+The fold looks at three trips of a loop, or at few layers of each kind of pipeline stage (`program.sample`). That shows
+every fault of a longer one if its body is uniform: indices reach to the neighbouring trip, the first or the end only,
+and values pass from trip to trip through one buffer at most, so that what goes wrong in any trip goes wrong by the
+third. Through a chain of buffers a value could arrive later than that. All that `program.lower` makes is uniform. Not
+for: the types of a body (`fold`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections.abc import Iterable, Iterator
 
 from placelang.check.fault import Fault
 from placelang.program.event import Buf, Event, Op, Var
-from placelang.program.program import LIMIT, Item, Program, Rep
+from placelang.program.program import Item, Program, Rep, sample
 
 Name = tuple[str, str]
 
 
 def irregular(program: Program) -> tuple[Fault, ...]:
     """The first fault of each kind that makes a program's long loops more than their first three trips."""
-    long = {name for name, count in program.loops.items() if count is None or count > LIMIT}
+    looked = sample(program).trips
+    long = {name for name, count in program.loops.items() if count != looked[name]}
     return (*_far(program.body), *_chains(program.body, long)) if long else ()
 
 

@@ -81,7 +81,7 @@ def _has_dim(label: Label, owner: str | None, ctx: Context, event: Event | None,
         return
     tensors = ctx.groups[owner].tensors if owner in ctx.groups else ()
     for tensor in tensors:
-        if not label.dim.isdecimal() or int(label.dim) >= len(tensor.shape):
+        if not label.dim.isdecimal() or int(label.dim) >= len(tensor.shape or (1,)):  # a scalar is one row
             raise Ill(Fault(code="E105", rule="Form", event=event, buf=buf, label=label, detail=f"`{tensor.name}`"))
 
 

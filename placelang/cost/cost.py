@@ -13,12 +13,14 @@ import attrs
 from placelang.cost import memory as memory_room
 from placelang.cost.expr import BYTES, Expr, Formula, constant, evaluate, free, text, total
 from placelang.cost.memory import Memory, memory
+from placelang.cost.stages import at, in_flight, kinds
 from placelang.cost.traffic import Traffic, traffic
 from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model
 from placelang.plan.plan import Assumption, Plan
 from placelang.plan.values import Unknown, Value
 from placelang.program.program import Program
+from placelang.program.stages import Stages
 from placelang.quantity import Quantity
 from placelang.source import Span
 
@@ -31,6 +33,7 @@ class Cost:
     traffic: tuple[Traffic, ...]
     values: Mapping[str, int]
     assumptions: tuple[Assumption, ...]
+    stages: tuple[tuple[int, Cost], ...] = ()  # of a pipeline, the cost of each kind of stage by its first coordinate
 
     def number(self, expr: Expr | None) -> int | None:
         """The whole number of bytes (rounded up, for formats below a byte); None while a size is unknown."""
@@ -89,12 +92,34 @@ def cost(plan: Plan, model: Model, program: Program) -> Cost:
         values["s"] = plan.train.seq
     if plan.train.micro_batch is not None:
         values["b"] = plan.train.micro_batch
-    profile = Assumption("runtime", program.profile.text)
+    assumed = (*plan.assumptions, *memory_room.ASSUMPTIONS, Assumption("runtime", program.profile.text))
+    if program.stages is None:
+        return Cost(memory(plan, model, program), traffic(program), values, assumed)
+    return _of_stages(plan, model, program, program.stages, values, assumed)
+
+
+def _of_stages(
+    plan: Plan,
+    model: Model,
+    program: Program,
+    stages: Stages,
+    values: Mapping[str, int],
+    assumed: tuple[Assumption, ...],
+) -> Cost:
+    """Memory of the stage that needs most, and traffic of the one that sends most."""
+    found: dict[int, Cost] = {}
+    for rank in kinds(stages):
+        part, held = at(program, model, rank)
+        found[rank] = Cost(memory(plan, held, part, in_flight(plan, stages, rank)), traffic(part), values, assumed)
+    fullest = max(found, key=lambda r: found[r].number(found[r].memory.peak) or 0)
+    busiest = max(found, key=lambda r: found[r].number(_sum(t.wire for t in found[r].traffic)) or 0)
+    said = f"memory is that of stage {fullest} of {stages.axis}, traffic that of stage {busiest}: the most there is"
     return Cost(
-        memory(plan, model, program),
-        traffic(program),
+        found[fullest].memory,
+        found[busiest].traffic,
         values,
-        (*plan.assumptions, *memory_room.ASSUMPTIONS, profile),
+        (*assumed, Assumption("stages", said)),
+        tuple(found.items()),
     )
 
 

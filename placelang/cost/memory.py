@@ -16,8 +16,8 @@ from placelang.model.model import Model, Saved, Stack
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
 from placelang.program.event import Buf, Layout, Op
-from placelang.program.layouts import events, layouts
 from placelang.program.facts import recomputes
+from placelang.program.layouts import events, layouts
 from placelang.program.program import Group, Program
 
 CONDITIONS = ("fused_attention",)
@@ -65,9 +65,10 @@ class Memory:
         return total(parts[name] for name, _ in self.rest) + parts["views"] + maximum(after_forward, in_backward)
 
 
-def memory(plan: Plan, model: Model, program: Program) -> Memory:
-    """Memory of one device under the program's profile."""
-    kept = _kept(plan, model, program)
+def memory(plan: Plan, model: Model, program: Program, in_flight: Expr | None = None) -> Memory:
+    """Memory of one device under the program's profile. `in_flight`: microbatches whose activations it holds at once;
+    without it, one."""
+    kept = _kept(plan, model, program, in_flight or constant(1))
     at_rest = tuple((state.value, e) for state, e in rest(program).items())
     return Memory(at_rest, _views(plan, program), _raw(program), kept, _logits(model, program))
 
@@ -202,7 +203,7 @@ def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flo
     return product((*(_size(d, model) for d in saved.dims), wide)) / ranks(flows.split(saved, stack))
 
 
-def _kept(plan: Plan, model: Model, program: Program) -> Expr | None:
+def _kept(plan: Plan, model: Model, program: Program, in_flight: Expr) -> Expr | None:
     if any(s.block and not s.saved for s in model.stacks):
         return None
     flows = _Flows(program)
@@ -215,7 +216,7 @@ def _kept(plan: Plan, model: Model, program: Program) -> Expr | None:
             layers.append(layer)
         elif stack.saved:
             parts.append(stack.count * layer)
-    return total((*parts, *((maximum(*layers),) if layers else ())))
+    return total((constant(0, BYTES), *(in_flight * part for part in parts), *((maximum(*layers),) if layers else ())))
 
 
 def _input(stack: Stack, model: Model, program: Program) -> Expr:
@@ -228,6 +229,8 @@ def _input(stack: Stack, model: Model, program: Program) -> Expr:
 def _logits(model: Model, program: Program) -> Expr | None:
     if model.size("vocab") is None:
         return None
+    if not any(t.role == "head" for s in model.stacks for t in s.tensors) and any(s.block for s in model.stacks):
+        return constant(0, BYTES)  # the stage of a pipeline that makes none
     sizes = (_size("batch", model), _size("seq", model), _size("vocab", model))
     value = program.activations.get("logits")
     split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()

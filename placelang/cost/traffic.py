@@ -14,6 +14,7 @@ import attrs
 
 from placelang.cost.expr import Expr, constant, product, symbol, total
 from placelang.cost.sizes import name_of, padded, ranks, width
+from placelang.plan.mesh import Role
 from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
 from placelang.program.inside import MICROBATCH
 from placelang.program.layouts import events, key, layouts, scattered
@@ -30,7 +31,8 @@ class Traffic:
     phase: str
     dtype: str
     count: Expr
-    message: Expr  # bytes on the unsharded side, X
+    message: Expr  # bytes on the unsharded side, X; of a send, those of the rank
+    group: Expr  # ranks that take part
     span: Span | None = attrs.field(default=None, eq=False)
     why: str = attrs.field(default="", eq=False)
 
@@ -40,8 +42,7 @@ class Traffic:
 
     @property
     def wire(self) -> Expr:
-        n = ranks(self.axes)
-        return self.alg * (n - 1) / n
+        return self.alg if self.kind == "send" else self.alg * (self.group - 1) / self.group
 
 
 @attrs.frozen
@@ -52,6 +53,7 @@ class _Key:
     axes: tuple[str, ...]
     phase: Phase
     dtype: str
+    stages: int = 0  # of a collective among some stages, how many
 
 
 @attrs.define
@@ -74,10 +76,11 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
     known = layouts(program)
     for event, loops in events(program.body):
         if event.op is Op.LOSS and event.axes and program.mesh.size(event.axes) != 1:
-            _loss(event, loops, rows)
-        if event.op not in COLLECTIVES or program.mesh.size(event.axes) == 1:
+            _loss(event, loops, rows, program)
+        if event.op not in (*COLLECTIVES, Op.SEND) or program.mesh.size(event.axes) == 1 or len(event.where) == 1:
             continue
-        row = rows.setdefault(_Key(event.op.value, event.axes, event.phase, event.dtype), _Row(event.span, event.why))
+        what = _Key(event.op.value, event.axes, event.phase, event.dtype, len(event.where))
+        row = rows.setdefault(what, _Row(event.span, event.why))
         looped = MICROBATCH in loops
         layers = product(constant(program.loops[loop] or 0) for loop in loops if loop != MICROBATCH)
         row.calls.append(_times(looped) * layers)
@@ -91,9 +94,26 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
             row.moved.setdefault(layout, Counter())[looped, buf.of] += 1
     ordered = sorted(rows.items(), key=lambda item: (_ORDER.index(item[0].phase), item[0].kind, item[0].axes))
     return tuple(
-        Traffic(k.kind, k.axes, k.phase.value, k.dtype, total(r.calls), _message(k, r, program), r.span, r.why)
+        Traffic(
+            k.kind,
+            k.axes,
+            k.phase.value,
+            k.dtype,
+            total(r.calls),
+            _message(k, r, program),
+            _group(k, program),
+            r.span,
+            r.why,
+        )
         for k, r in ordered
     )
+
+
+def _group(k: _Key, program: Program) -> Expr:
+    """The ranks of a collective; of stages, only those that take part."""
+    if not k.stages:
+        return ranks(k.axes)
+    return constant(k.stages) * ranks(a for a in k.axes if program.mesh[a].role is not Role.STAGE)
 
 
 def _message(k: _Key, row: _Row, program: Program) -> Expr:
@@ -126,18 +146,19 @@ def _activation(event: Event, buf: Buf, program: Program) -> Expr:
     split = {axis: label.dim for axis, label in value.layout if label.dim != "batch"}
     outside = [axis for axis in split if axis not in event.axes]
     whole = product(size_symbol(size) for _, size in value.sizes)
-    if event.op is Op.ALL_TO_ALL:  # what a rank holds is cut and dealt
+    if event.op in (Op.ALL_TO_ALL, Op.SEND):  # what a rank holds is cut and dealt, or sent
         outside = list(split)
     return whole / ranks(outside)
 
 
-def _loss(event: Event, loops: tuple[str, ...], rows: dict[_Key, _Row]) -> None:
+def _loss(event: Event, loops: tuple[str, ...], rows: dict[_Key, _Row], program: Program) -> None:
     """Cross-entropy over a split vocabulary reduces its maximum, its sum and the target's logit: three all_reduces of
     one fp32 number a token (Megatron-LM, arXiv 1909.08053, section 3)."""
     row = rows.setdefault(_Key("all_reduce", event.axes, event.phase, "fp32"), _Row(event.span, "loss"))
     times = _times(MICROBATCH in loops)
     row.calls.append(3 * times)
-    row.values.append(3 * times * size_symbol("batch") * size_symbol("seq") * width("fp32"))
+    elsewhere = ranks([axis for axis, label in program.tokens if label.dim == "seq" and axis not in event.axes])
+    row.values.append(3 * times * size_symbol("batch") * size_symbol("seq") / elsewhere * width("fp32"))
 
 
 def _times(looped: bool) -> Expr:

@@ -26,7 +26,8 @@ class Outcome(Enum):
 
 @attrs.frozen
 class Mismatch:
-    """One tensor of a state that a rank holds wrong. `difference`: the largest over its elements."""
+    """One tensor of a state that a rank holds wrong. `difference`: the largest over its elements, relative to the
+    largest element of the whole tensor where that is above 1."""
 
     buffer: Buf
     tensor: str
@@ -98,7 +99,8 @@ def _wrong(result: Result, rest: Rest, buf: Buf, reference: Value) -> list[Misma
             if array.shape != want.shape:
                 message = f"rank {rank} holds {buf} {name} of shape {array.shape}, its rest form has {want.shape}"
                 raise NoDenotation(message)
-            found.append(Mismatch(buf, name, rank, _distance(array, want)))
+            scale = max(1.0, float(np.max(np.abs(reference[name]), initial=0.0)))
+            found.append(Mismatch(buf, name, rank, _distance(array, want) / scale))
     return found
 
 

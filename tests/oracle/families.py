@@ -146,7 +146,7 @@ class Judge:
         """The checker's, and what the program computes without its dead events: what runs."""
         if job not in self._known:
             made = reference()
-            self._known[job] = specification(made), simulate(made, batch=BATCH)
+            self._known[job] = specification(made, program), simulate(made, batch=BATCH)
         against, expected = self._known[job]
         checked = check(program, against)
         try:

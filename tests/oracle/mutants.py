@@ -17,9 +17,9 @@ from placelang.plan.dtypes import PRECISIONS
 from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Plan
 from placelang.plan.steps import Keep, When
-from placelang.program.event import Buf, Compute, Event, Label, Op
-from placelang.program.program import Item, Program, Rep, flatten
-from tests.oracle import splits
+from placelang.program.event import FIRST, LAST, At, Buf, Compute, End, Event, Label, Op, Var
+from placelang.program.program import Item, Program, Rep, flatten, sample
+from tests.oracle import splits, stages
 from tests.simulate.opened import alone, opened, small
 from tests.simulate.strategies import both, ddp, deep, hsdp, mesh, tiny, zero1, zero2, zero3
 
@@ -70,12 +70,27 @@ def opened_bases() -> tuple[tuple[Plan, Program, Program], ...]:
     return tuple(found)
 
 
+@cache
+def staged_bases() -> tuple[tuple[Plan, Program, Program], ...]:
+    """Sound strategies over pipeline stages, of few microbatches so that a sample of their trips can hold all."""
+    found = []
+    for line in stages.bases():
+        plan, model = line.plan(), line.deep()
+        if plan is not None:
+            short = attrs.evolve(plan, train=attrs.evolve(plan.train, microbatches=2))
+            found.append((short, stages.lowered(short, model), stages.alone(short, model)))
+    return tuple(found)
+
+
 Bases = Callable[[], tuple[tuple[Plan, Program, Program], ...]]
 
 
 def mutant(random: Random, unrolled: bool, sound: Bases = bases) -> Mutant:
     """A sound program with one to three changes."""
-    plan, original, reference = random.choice(sound())
+    some = (
+        [s for s in sound() if not unrolled or sample(s[1]).trips == s[1].loops] if sound is staged_bases else sound()
+    )
+    plan, original, reference = random.choice(some)
     program = attrs.evolve(original, body=tuple(flatten(original))) if unrolled else original
     said: list[str] = []
     altered: list[tuple[Event, Event]] = []
@@ -347,6 +362,20 @@ def _operands(event: Event, program: Program, random: Random) -> Event:
 
 Alteration = Callable[[Event, Program, Random], Event]
 
+
+def _stage(event: Event, program: Program, random: Random) -> Event:
+    """Another stage does it, or gets it; or all do."""
+    if program.stages is None:
+        return _rewire(event, program, random)
+    loops = [loop for loop, _ in program.stages.runs]
+    places = [FIRST, LAST, *program.stages.coordinates]
+    places += [At(loop, i) for loop in loops for i in (0, 1, Var(loop), Var(loop, 1), Var(loop, -1), End(loop, -1))]
+    if event.op is Op.SEND and random.random() < 0.5:
+        return attrs.evolve(event, target=random.choice(places))
+    where = random.choice(((), (FIRST, LAST), (random.choice(places),), (*event.where, random.choice(places))))
+    return attrs.evolve(event, where=where)
+
+
 ALTERATIONS: tuple[Alteration, ...] = (
     _rewire,
     _rewire,
@@ -360,4 +389,6 @@ ALTERATIONS: tuple[Alteration, ...] = (
     _insert_axes,
     _site,
     _operands,
+    _stage,
+    _stage,
 )
