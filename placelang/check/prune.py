@@ -50,7 +50,7 @@ def prune(program: Program) -> Pruned:
     for path, event in reversed(events):
         stages = [stage for stage in of.where(event.where) if stage in live]
         if event.op is Op.SEND:
-            if not isinstance(event.target, int) or live[event.target].isdisjoint(event.outs):
+            if not isinstance(event.target, int) or live.get(event.target, set()).isdisjoint(event.outs):
                 continue
             live[event.target].difference_update(event.outs)
         elif all(live[stage].isdisjoint(event.outs) for stage in stages):
@@ -79,7 +79,8 @@ def prune(program: Program) -> Pruned:
                 if body:
                     yield attrs.evolve(item, body=body)
             elif path not in kept:
-                if item.op in COLLECTIVES:
+                # What recomputation leaves out as it stops early is no step of the text in vain.
+                if item.op in COLLECTIVES and not any(buf.kind == "xr" for buf in item.outs):
                     removed.append(item)
             elif path in frees:
                 yield attrs.evolve(item, ins=tuple(buf for i, buf in enumerate(item.ins) if i in frees[path]))

@@ -8,17 +8,20 @@ says it keeps (Korthikanti et al. 2022, section 4, generalised in `model`). Host
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
+from placelang.cost.recompute import split
 from placelang.cost.sizes import local, name_of, padded, ranks, width
 from placelang.model.model import Model, Saved, Stack
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
 from placelang.program.event import Buf, Layout, Op
-from placelang.program.facts import recomputes
 from placelang.program.layouts import events, layouts
 from placelang.program.program import Group, Program
+from placelang.program.recompute import policy
 
 CONDITIONS = ("fused_attention",)
 """Which saved activations count: a fused attention kernel keeps no score matrix, and nothing is dropped."""
@@ -206,16 +209,23 @@ def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flo
 def _kept(plan: Plan, model: Model, program: Program, in_flight: Expr) -> Expr | None:
     if any(s.block and not s.saved for s in model.stacks):
         return None
-    flows = _Flows(program)
+    flows, replay = _Flows(program), policy(plan)
     parts: list[Expr] = []
     layers: list[Expr] = []
     for stack in model.stacks:
-        layer = total(_bytes(s, stack.name, model, program, flows) for s in stack.kept(*CONDITIONS))
-        if stack.block and recomputes(plan):  # the input of each block, and one block at work
+
+        def size(some: Iterable[Saved], stack: Stack = stack) -> Expr:
+            return total((constant(0, BYTES), *(_bytes(s, stack.name, model, program, flows) for s in some)))
+
+        if stack.block and replay is not None and replay.full:  # the input of each block, and one block at work
             parts.append(stack.count * _input(stack, model, program))
-            layers.append(layer)
+            layers.append(size(stack.kept(*CONDITIONS)))
+        elif stack.block and replay is not None:
+            stays, again = split(stack, replay, *CONDITIONS)
+            parts.append(stack.count * size(stays))
+            layers.append(size(again))
         elif stack.saved:
-            parts.append(stack.count * layer)
+            parts.append(stack.count * size(stack.kept(*CONDITIONS)))
     return total((constant(0, BYTES), *(in_flight * part for part in parts), *((maximum(*layers),) if layers else ())))
 
 

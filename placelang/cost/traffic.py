@@ -42,7 +42,7 @@ class Traffic:
 
     @property
     def wire(self) -> Expr:
-        return self.alg if self.kind == "send" else self.alg * (self.group - 1) / self.group
+        return self.alg if self.kind in ("send", "ring") else self.alg * (self.group - 1) / self.group
 
 
 @attrs.frozen
@@ -79,12 +79,17 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
             _loss(event, loops, rows, program)
         if event.op not in (*COLLECTIVES, Op.SEND) or program.mesh.size(event.axes) == 1 or len(event.where) == 1:
             continue
-        what = _Key(event.op.value, event.axes, event.phase, event.dtype, len(event.where))
+        kind = "ring" if event.hops else event.op.value
+        what = _Key(kind, event.axes, event.phase, event.dtype, len(event.where))
         row = rows.setdefault(what, _Row(event.span, event.why))
         looped = MICROBATCH in loops
         layers = product(constant(program.loops[loop] or 0) for loop in loops if loop != MICROBATCH)
-        row.calls.append(_times(looped) * layers)
+        row.calls.append(_times(looped) * layers * (_hops(event) if event.hops else 1))
         for buf in event.ins:
+            if event.hops:  # each hop passes one rank's piece on
+                piece = _activation(event, buf, program) / ranks(event.axes)
+                row.values.append(_times(looped) * layers * _hops(event) * piece * width(event.dtype))
+                continue
             if key(buf) not in known:
                 row.values.append(_times(looped) * layers * _activation(event, buf, program) * width(event.dtype))
                 continue
@@ -107,6 +112,13 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
         )
         for k, r in ordered
     )
+
+
+def _hops(event: Event) -> Expr:
+    """How often keys (or values) are passed on around a ring of c ranks: c - 1 times in forward; in backward again, and
+    their gradients c times, until they are home (Liu et al., arXiv 2310.01889, section 3; the profile's own ring)."""
+    c = ranks(event.axes)
+    return c - 1 if event.op is Op.ALL_GATHER else (c - 1) + c
 
 
 def _group(k: _Key, program: Program) -> Expr:

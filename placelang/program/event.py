@@ -105,7 +105,8 @@ class Buf:
 
 @attrs.frozen
 class Label:
-    """How one axis splits a buffer: along `dim`, by `partition` ("padded" or "contiguous")."""
+    """How one axis splits a buffer: along `dim`, by `partition`: "padded", "contiguous", or "headtail" (each rank an
+    early and a late run, so that causal attention is even: Llama 3, arXiv 2407.21783, section 3.3.2)."""
 
     dim: str
     partition: str = "padded"
@@ -152,6 +153,7 @@ class Event:
     to: Label | None = None  # the split that an all_to_all makes
     compute: Compute | None = None  # of FORWARD, BACKWARD and WGRAD
     mean: bool = False  # a reduction that divides by its group's size
+    hops: bool = False  # a gather or scatter whose pieces pass around the ranks and are used as they come
     site: str = ""  # the stack whose use of a parameter made this gradient
     layout: Layout = ()  # of the output of INIT and ZERO
     where: tuple[At | int, ...] = ()  # the stages that do it: places, or coordinates once flattened; (): all

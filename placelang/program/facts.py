@@ -12,26 +12,13 @@ import attrs
 
 from placelang.frozen import Frozen
 from placelang.model.model import Model
-from placelang.plan.plan import Placed, Plan, State
-from placelang.plan.steps import Recompute
+from placelang.plan.plan import Plan
 from placelang.program.event import FIRST, LAST, At, Buf, End, Var
 from placelang.program.inside import Inside, Layer, layers_of
 from placelang.program.placement import Placement, placement
 from placelang.program.profile import Profile
 from placelang.program.program import Group, Item, Rep
 from placelang.program.stages import stages
-
-
-def recomputes(plan: Plan) -> bool:
-    """Whether the text asks for full recomputation of blocks."""
-    base = plan.journey(State.ACTIVATIONS)
-    blocks = (s for p in plan.refinements(State.ACTIVATIONS) for s in p.journey if _is_block(p))
-    found = [s for s in (*base, *blocks) if isinstance(s, Recompute)]
-    return bool(found) and found[-1].policy == "full"
-
-
-def _is_block(placed: Placed) -> bool:
-    return any((s.kind, s.value) == ("role", "block") for s in placed.selections)
 
 
 @attrs.frozen(eq=False, repr=False)

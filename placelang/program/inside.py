@@ -14,17 +14,15 @@ from placelang.frozen import Frozen
 from placelang.model.graph import LETTERS, Operation, opaque, operations
 from placelang.model.model import Model, Stack, Tensor
 from placelang.plan.plan import Plan, State
-from placelang.plan.steps import Journey, Shard
+from placelang.plan.steps import Journey, Ring, Shard
 from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
 from placelang.program.flow import Flow
 from placelang.program.nodes import Node, nodes
 from placelang.program.placement import Placement
 from placelang.program.program import Activation, Group, Item
+from placelang.program.recompute import Policy
 
 MICROBATCH = "microbatch"  # the loop over microbatches
-
-KEEPS_NOTHING = ("add", "bias")
-"""Kinds of operations whose backward reads no value."""
 
 NAMES = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
 """The dim that a letter of an activation stands for."""
@@ -90,6 +88,12 @@ def layers_of(model: Model, inside: bool) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
+def _dealt(plan: Plan) -> frozenset[str]:
+    """The axes that deal each rank an early and a late run of positions."""
+    steps = (s for p in plan.placed if p.state is State.ACTIVATIONS for s in p.journey)
+    return frozenset(a for s in steps if isinstance(s, Ring) and s.balance == "headtail" for a in s.axes)
+
+
 class Inside:
     """What is inside the layers of one plan: nodes, where their values lie, and the buffers that hold them."""
 
@@ -98,10 +102,15 @@ class Inside:
         self.precision = plan.train.precision
         self.groups = {group.name: group for layer in layers for group in layer.own}
         tokens = [s for s in plan.journey(State.ACTIVATIONS) if isinstance(s, Shard)]
-        self.tokens: Layout = tuple((axis, Label(s.dim, "contiguous")) for s in tokens for axis in s.axes)
+        self.dealt = _dealt(plan)
+        self.tokens: Layout = tuple((axis, self._label(s.dim, axis)) for s in tokens for axis in s.axes)
         uses = [group for layer in layers for group in layer.groups_read]
         self.shared = {group for group in uses if uses.count(group) > 1}
         self.nodes = self._nodes()
+
+    def _label(self, dim: str, axis: str) -> Label:
+        """How an axis splits a dim of activations."""
+        return Label(dim, "headtail" if dim == "seq" and axis in self.dealt else "contiguous")
 
     def _nodes(self) -> tuple[tuple[Node, ...], ...]:
         """Each layer's operations with the moves between them; the first layer reads tokens."""
@@ -238,8 +247,9 @@ class Inside:
             outs=(out,),
             phase=phase,
             axes=move.axes,
-            label=Label(NAMES[source], "contiguous") if source else None,
-            to=Label(NAMES[target], "contiguous") if op is Op.ALL_TO_ALL else None,
+            label=self._label(NAMES[source], move.axes[0]) if source else None,
+            to=self._label(NAMES[target], move.axes[0]) if op is Op.ALL_TO_ALL else None,
+            hops=move.hops,
             dtype=self.precision.view,
             span=move.span,
             why=move.why,
@@ -266,19 +276,32 @@ class Inside:
                 dtype=self.precision.view,
             )
 
-    def replayed(self, index: int) -> Iterator[Item]:
-        """The forward of a layer again, for its stashes; what nobody reads of it is dead and falls away."""
-        into = self._value(index, "")
+    def released(self, index: int, policy: Policy) -> tuple[Buf, ...]:
+        """The stashes that a layer does not keep."""
+        layer = self.layers[index]
+        return tuple(
+            self.stash(layer, node.operation)
+            for node in self.nodes[index]
+            if node.operation is not None and policy.releases(node)
+        )
 
-        def again(event: Event, bufs: tuple[Buf, ...]) -> tuple[Buf, ...]:
-            # Sums keep nothing of their operands: their stash was never released, so their replay may fall away too.
-            kept = event.compute is not None and event.compute.kind in KEEPS_NOTHING
-            names = {"x": "xr", "stash": "stash+"} if kept else {"x": "xr"}
-            return tuple(attrs.evolve(b, kind=names.get(b.kind, b.kind)) if b != into else b for b in bufs)
+    def replayed(self, index: int, policy: Policy) -> Iterator[Item]:
+        """The forward of a layer again, for the stashes that were released; what is kept is not made again, and what
+        nobody reads of the rest is dead and falls away."""
+        kept = {self._value(index, n.name) for n in self.nodes[index] if policy.keeps(n)} | {self._value(index, "")}
+        released = set(self.released(index, policy))
+
+        def again(bufs: tuple[Buf, ...], fresh: bool) -> Iterator[Buf]:
+            for b in bufs:
+                if b.kind == "stash":  # one that was not released may fall away with its replay
+                    yield b if b in released else attrs.evolve(b, kind="stash+")
+                else:
+                    yield attrs.evolve(b, kind="xr") if b.kind == "x" and (fresh or b not in kept) else b
 
         for event in self.forward(index):
-            ins, outs = again(event, event.ins), again(event, event.outs)
-            yield attrs.evolve(event, ins=ins, outs=outs, phase=Phase.BACKWARD)
+            if event.op is Op.FORWARD or event.outs[0] not in kept:
+                ins, outs = tuple(again(event.ins, False)), tuple(again(event.outs, True))
+                yield attrs.evolve(event, ins=ins, outs=outs, phase=Phase.BACKWARD)
 
     def backward(self, index: int) -> Iterator[Item]:
         """Against the order of the layer's nodes: the gradient of each value is the sum over those who read it, made

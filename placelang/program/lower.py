@@ -16,10 +16,11 @@ from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import Keep, Replicate
 from placelang.program.event import At, Buf, End, Event, Op, Phase, Var
-from placelang.program.facts import Facts, on, recomputes
-from placelang.program.inside import KEEPS_NOTHING, MICROBATCH, Layer
+from placelang.program.facts import Facts, on
+from placelang.program.inside import MICROBATCH, Layer
 from placelang.program.profile import PROFILES, Profile
 from placelang.program.program import Item, Program, Rep, Rest
+from placelang.program.recompute import Policy, policy
 from placelang.program.reductions import reduce_step, reduce_unit
 from placelang.program.stages import layer_shard
 from placelang.program.update import update
@@ -146,15 +147,16 @@ def _forward(f: Facts) -> Iterator[Item]:
     for index, layer in enumerate(f.layers):
         yield from _bridge(f, index, "x", Phase.FORWARD)
         events: list[Item] = list(f.inside.forward(index))
-        if _replays(f, layer):
-            stashes = tuple(f.inside.stash(layer, o) for o in layer.operations if o.kind not in KEEPS_NOTHING)
+        if (replay := _replay(f, layer)) and (stashes := f.inside.released(index, replay)):
             events.append(Event(op=Op.FREE, ins=stashes, phase=Phase.FORWARD, dtype=f.precision.view))
         yield from _looped(f, layer, _around(f, layer, index, events, Phase.FORWARD))
 
 
-def _replays(f: Facts, layer: Layer) -> bool:
-    """Whether a block's activations are produced again in backward from its input alone."""
-    return layer.looped and recomputes(f.plan)
+def _replay(f: Facts, layer: Layer) -> Policy | None:
+    """What of a layer is produced again in backward. Of a layer that is not opened: all, or nothing that shows."""
+    found = policy(f.plan) if layer.looped else None
+    opaque = layer.operations[0].kind == "opaque"
+    return None if found is None or (opaque and not found.full) else found
 
 
 def _loss(f: Facts) -> Event:
@@ -177,7 +179,8 @@ def _backward(f: Facts) -> Iterator[Item]:
         where = next(group.where for group in f.groups if group.name == g)
         yield from on(where, [zero])
     for index, layer in reversed(list(enumerate(f.layers))):
-        again = f.inside.replayed(index) if _replays(f, layer) else ()
+        replay = _replay(f, layer)
+        again = f.inside.replayed(index, replay) if replay else ()
         items = _around(f, layer, index, [*again, *f.inside.backward(index)], Phase.BACKWARD)
         yield from _looped(f, layer, items, reverse=True)
         yield from _bridge(f, index, "dx", Phase.BACKWARD)

@@ -46,6 +46,7 @@ class Move(Frozen):
     back: Op | None = None
     span: Span | None = None
     why: str = ""
+    hops: bool = False
 
 
 def nodes(
@@ -73,6 +74,7 @@ class _Wiring:
         self.made: dict[str, Node] = {INPUT: Node(INPUT, (), into_letters, into)}
         self.current: dict[str, str] = {INPUT: INPUT}  # an operation's result, after the moves that follow it
         self.splits, self.says, self.finish = splits, says, finish
+        self.dealt = {axis: label.partition for axis, label in into.layout if label.dim == "s"}
 
     def run(self, operations: tuple[Operation, ...]) -> Iterator[Node]:
         for o in operations:
@@ -142,7 +144,8 @@ class _Wiring:
             if isinstance(step, AllToAll):
                 yield Move(Op.ALL_TO_ALL, (axis,), "s", "a", back=Op.ALL_TO_ALL, span=step.span)
             elif isinstance(step, (AllGather, Ring)) and k in o.shares:
-                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span)
+                hops = isinstance(step, Ring)
+                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span, hops=hops)
 
     def _restored(self, o: Operation, node: Node) -> Iterator[Move]:
         """After all_to_all attention its result goes back to shards of the sequence."""
@@ -171,7 +174,7 @@ class _Wiring:
         partial |= {axis for axis, letter in layout.items() if letter not in o.out and letter not in o.whole}
         flow = Flow(partial=frozenset(partial))
         for axis, letter in kept.items():
-            flow = flow.split((axis,), letter)
+            flow = flow.split((axis,), letter, self.dealt)
         return flow
 
     def _said(self, o: Operation, node: Node) -> Iterator[Move]:
@@ -209,6 +212,6 @@ class _Wiring:
             flow = flow.without(move.axes)
         target = move.to or (move.letter if move.op in (Op.REDUCE_SCATTER, Op.SLICE) else "")
         if target:
-            flow = flow.split(move.axes, target)
+            flow = flow.split(move.axes, target, self.dealt)
         name = f"{source}|{move.op.value}({','.join(move.axes)}{',' + target if target else ''})"
         return Node(name, (source,), before.letters, flow, move=move)

@@ -25,6 +25,7 @@ from placelang.plan.steps import (
     Recompute,
     Reduce,
     Replicate,
+    Ring,
     Shard,
     Step,
     When,
@@ -105,7 +106,7 @@ def _fused(placed: Placed, model: Model) -> Iterator[Diagnostic]:
         return
     fused = any(o.kind == "attention" and len(o.ins) == 1 for stack in model.stacks for o in operations(model, stack))
     for step in placed.journey:
-        if fused and isinstance(step, AllGather):
+        if fused and isinstance(step, (AllGather, Ring)):
             yield _not_yet(
                 f"`{step_text(step, full=False)}` with the fused query-key-value matrix of {model.name}", step.span
             )
@@ -154,7 +155,7 @@ _LOWERED: dict[State, tuple[type[Step], ...]] = {
     State.PARAMS: (Replicate, Shard, Gather),
     State.OPTIMIZER: (Replicate, Shard),
     State.GRADS: (Partial, Reduce),
-    State.ACTIVATIONS: (Replicate, Shard, Partial, Reduce, AllGather, AllToAll, Recompute),
+    State.ACTIVATIONS: (Replicate, Shard, Partial, Reduce, AllGather, AllToAll, Ring, Recompute),
 }
 
 
@@ -191,7 +192,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
         case AllToAll():
             return step.dim == "heads"
         case Recompute():
-            return step.policy in ("full", "none") and not step.save and step.chunks == 1
+            return step.chunks == 1
         case _:
             return True
 

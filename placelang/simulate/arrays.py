@@ -23,7 +23,7 @@ from placelang.program.event import Label, Layout
 Array = npt.NDArray[np.float64]
 Value = Mapping[str, Array]
 
-PARTITIONS = frozenset({"padded", "contiguous"})
+PARTITIONS = frozenset({"padded", "contiguous", "headtail"})
 
 
 class NoDenotation(Exception):
@@ -102,12 +102,18 @@ def dim_index(dim: str, dims: Sequence[str], ndim: int) -> int:
     return index
 
 
-def rows(size: int, parts: int, part: int, partition: str) -> slice:
-    """The rows that one of `parts` shards holds of `size`: blocks of ceil(size / parts), the last short or empty."""
+def rows(size: int, parts: int, part: int, partition: str) -> slice | npt.NDArray[np.int64]:
+    """The rows that one of `parts` shards holds of `size`: blocks of ceil(size / parts), the last short or empty; of
+    "headtail" an early and a late run."""
     if partition not in PARTITIONS:
         raise NoDenotation(f"unknown partition {partition}")
     if partition == "contiguous" and size % parts:
         raise NoDenotation(f"{size} rows do not divide by {parts}")
+    if partition == "headtail":
+        if size % (2 * parts):
+            raise NoDenotation(f"{size} rows do not divide by {2 * parts}, an early and a late run for each rank")
+        runs = np.arange(size).reshape(2 * parts, -1)
+        return np.concatenate((runs[part], runs[2 * parts - 1 - part]))
     block = -(-size // parts)
     return slice(min(part * block, size), min((part + 1) * block, size))
 
@@ -141,9 +147,14 @@ def whole(pieces: Mapping[int, Array], layout: Layout, ranks: Ranks, rank: int, 
 
 def join(parts: Sequence[Array], axis: int, partition: str = "padded") -> Array:
     """Pieces in order along one dim; every other dim must agree, and a contiguous partition has equal pieces."""
-    shapes = {p.shape if partition == "contiguous" else p.shape[:axis] + p.shape[axis + 1 :] for p in parts}
+    shapes = {p.shape if partition != "padded" else p.shape[:axis] + p.shape[axis + 1 :] for p in parts}
     if len(shapes) > 1 or partition not in PARTITIONS:
         raise NoDenotation(f"cannot join pieces of shapes {_shapes(parts)} along dim {axis}")
+    if partition == "headtail":
+        if parts[0].shape[axis] % 2:
+            raise NoDenotation(f"{parts[0].shape[axis]} rows are no early and late run")
+        halves = [np.split(p, 2, axis=axis) for p in parts]
+        parts = [*(early for early, _ in halves), *(late for _, late in reversed(halves))]
     return np.concatenate(parts, axis=axis)
 
 

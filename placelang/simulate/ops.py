@@ -114,7 +114,7 @@ def _copy(m: Machine, event: Event) -> None:
 
 def _send(m: Machine, event: Event) -> None:
     """To the rank of another stage that agrees on every other axis."""
-    if len(m.stages) != 1 or not isinstance(event.target, int) or m.program.stages is None:
+    if len(m.stages) != 1 or event.target not in m.everywhere.coordinates or m.program.stages is None:
         raise NoDenotation("a send has no one stage that it is from, or to")
     axis = m.program.stages.axis
     for source, target in _pairs(event):
@@ -122,7 +122,7 @@ def _send(m: Machine, event: Event) -> None:
         for rank in m.running:
             (group,) = (g for g in m.ranks.groups((axis,)) if rank in g)
             value = m.get(rank, source)
-            m.put(group[event.target], target, value)
+            m.put(group[int(event.target)], target, value)
             moved = max(moved, sum(a.size for a in value.values()))
         if event.target != m.stages[0]:
             _count(m, event, moved)

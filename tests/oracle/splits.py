@@ -19,6 +19,7 @@ from tests.oracle.families import Judge, Table
 from tests.simulate.opened import MODELS, alone, opened, read, small
 
 REDUCED = "partial(tp) | all_reduce(tp)"
+RING = "ring(cp, balance = headtail)"
 HEAD_NORMS = '"layers.*.attn.q_norm.weight", "layers.*.attn.k_norm.weight"'
 SCATTERED = "partial(tp) | reduce_scatter(tp, dim = seq)"
 
@@ -52,6 +53,7 @@ class Recipe:
     norm_grads: str = ""
     keys_grads: str = ""
     head_norms: str = ""
+    replay: str = ""  # of blocks in backward
     train: str = "microbatches = 2, precision = fp64"
 
     @property
@@ -85,6 +87,7 @@ class Recipe:
             ("mlp.down", self.after_down),
             ("embed", self.after_embed),
             ("norm", self.norms),
+            ("block", self.replay),
         )
 
     def plan(self) -> Plan | None:
@@ -115,6 +118,14 @@ MLP_ONLY = {"up": "colwise(tp)", "down": "rowwise(tp)", "after_down": REDUCED}
 KEYS_WHOLE = {**TENSOR, "keys": "", "keys_grads": "all_reduce(tp)"}
 
 
+REPLAYS = (
+    "recompute(full)",
+    "recompute(selective, save = [matmul, sdpa])",
+    "recompute(selective, save = [linear])",
+    "recompute(selective, save = [matmul, norm, collective])",
+)
+
+
 def _zero(axes: str) -> list[dict[str, str]]:
     """DDP, ZeRO-1, ZeRO-2 and ZeRO-3 over the axes that split tokens."""
     return [
@@ -135,12 +146,18 @@ def bases() -> Iterator[Recipe]:
             for zero in _zero("dp"):
                 own = heads if split is not POSITIONS and split is not MLP_ONLY else {}
                 yield Recipe(model, (("dp", 2), ("tp", 2)), **split, **own, **zero)
-        for fetch in ("ulysses(cp)",) if model in FUSED else ("all_gather(cp)", "ulysses(cp)"):
+        for fetch in ("ulysses(cp)",) if model in FUSED else ("all_gather(cp)", "ring(cp)", RING, "ulysses(cp)"):
             for zero in _zero("dp*cp"):
                 yield Recipe(model, (("dp", 2), ("cp", 2)), attended=fetch, **zero)
         fetch = "ulysses(cp)" if model in FUSED else "all_gather(cp)"
         for zero in _zero("dp*cp"):
             yield Recipe(model, (("dp", 2), ("cp", 2), ("tp", 2)), attended=fetch, **POSITIONS, **zero)
+        for k, replay in enumerate(REPLAYS):
+            yield Recipe(model, (("dp", 2), ("tp", 2)), **POSITIONS, **_zero("dp")[k], replay=replay)
+            if not (few and fetch == "ulysses(cp)"):
+                yield Recipe(
+                    model, (("cp", 2), ("tp", 2)), attended=fetch, **POSITIONS, **_zero("cp")[k], replay=replay
+                )
         if not few:
             yield Recipe(model, (("cp", 2), ("tp", 2)), attended="ulysses(cp)", **TENSOR, **heads, **_zero("cp")[2])
 
@@ -153,7 +170,7 @@ OTHERWISE = {
     "down": ("", "rowwise(tp)", "colwise(tp)"),
     "embed": ("", "shard(tp, dim = vocab)"),
     "head": ("", "shard(tp, dim = vocab)"),
-    "attended": ("", "all_gather(cp)", "ulysses(cp)"),
+    "attended": ("", "all_gather(cp)", RING, "ulysses(cp)"),
     "after_out": ("", REDUCED, SCATTERED),
     "after_down": ("", REDUCED, SCATTERED),
     "after_embed": ("", REDUCED, SCATTERED),
@@ -173,6 +190,7 @@ OTHERWISE = {
         "partial(dp)",
     ),
     "optimizer": ("", "shard(dp)", "shard(dp*cp)", "shard(tp)"),
+    "replay": ("", *REPLAYS),
     "train": ("microbatches = 1, precision = fp64", "microbatches = 2, precision = fp64, optimizer = sgd"),
 }
 """Other turns of each knob."""
