@@ -129,6 +129,8 @@ def _run(
                 except Ill as ill:
                     found.append(_staged(ill.fault, of, stage))
         if axis is not None and event.op is Op.SEND:  # what one stage has, another gets
+            if len(here) != 1 and not found:
+                found.append(Fault(code="E306", rule="Total", event=event, detail="a send from no one stage"))
             here = [event.target] if isinstance(event.target, int) and event.target in envs else []
             outs = {stage: made for stage in here for made in outs.values()} if len(outs) == 1 else {}
         for stage in here:

@@ -176,7 +176,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
         case Shard() if activations:
             return step.dim in ("batch", "seq")
         case Shard(dim="layer"):
-            return placed.state in (State.PARAMS, State.OPTIMIZER) and not placed.selections and len(step.axes) == 1
+            return placed.state in (State.PARAMS, State.OPTIMIZER) and len(step.axes) == 1
         case Shard():
             return (step.pad, step.split, step.min) == ("even", None, None) and (
                 step.dim.isdigit() or step.dim in ("vocab", "heads")
