@@ -79,9 +79,11 @@ def _takes(event: Event, compute: Compute, operands: int) -> None:
 
 def _layout(splits: dict[str, str], letters: str, order: Iterable[tuple[str, Label]]) -> Layout:
     """How a result with these letters lies, its axes in the order of the operands'."""
-    labels = dict(order)
+    labels: dict[str, Label] = {}
+    for axis, label in order:  # activations come first, and say how
+        labels.setdefault(axis, label)
     return tuple(
-        (axis, Label(_NAME[splits[axis]], labels[axis].partition))
+        (axis, Label(_NAME.get(splits[axis], splits[axis]), labels[axis].partition))
         for axis in labels
         if axis in splits and splits[axis] in letters
     )

@@ -65,7 +65,7 @@ class Coefficient:
 NOTHING = Coefficient(frozenset())
 COMPLETE = Coefficient(frozenset({(_NONE, Fraction(1))}))
 
-ACTIVATION_DIMS = ("batch", "seq", "hidden", "heads", "ffn", "vocab")
+ACTIVATION_DIMS = ("batch", "seq", "hidden", "heads", "ffn", "vocab", "expert")
 """The dims of activations that a layout may split."""
 
 

@@ -123,8 +123,8 @@ class Inside:
                 flow,
                 letters,
                 partial(self._splits, layer),
-                partial(self._said, layer, attention=True),
-                partial(self._said, layer, attention=False),
+                partial(self._said, layer, fetch=True),
+                partial(self._said, layer, fetch=False),
             )
             result.append(made)
             flow = made[-1].flow
@@ -141,12 +141,17 @@ class Inside:
                 inner[node.name] = inner.get(node.ins[0], "hidden")
                 if o is not None and o.kind in ("linear", "embed"):
                     named = {"h": "hidden", "v": "vocab", "f": "ffn"}
-                    inner[node.name] = named.get(o.out[-1], o.tensors[0].shape[0])
-                elif o is not None and o.kind == "attention" and len(o.ins) == 1:  # of queries, keys and values: values
+                    width = o.tensors[0].shape[0 if o.kind == "embed" else -2]
+                    inner[node.name] = width if "e" in o.out else named.get(o.out[-1], width)
+                elif o is not None and o.kind == "attention":  # its own width is that of the values
                     heads = [p.tensors[0].shape[1] for p in self.layers[index].operations if o.name in p.ins]
                     inner[node.name] = heads[0]
-                sizes = (("batch", "batch"), ("seq", "seq"), (NAMES.get(node.letters[-1], "hidden"), inner[node.name]))
-                layout = tuple((a, Label(NAMES[label.dim], label.partition)) for a, label in node.flow.layout)
+                routed = (("expert", "top_k"),) if len(node.letters) == 4 else ()  # a token's copies, whoever gets them
+                last = (NAMES.get(node.letters[-1], "hidden"), inner[node.name])
+                sizes = (*routed, ("batch", "batch"), ("seq", "seq"), last)
+                layout = tuple(
+                    (a, Label(NAMES.get(label.dim, label.dim), label.partition)) for a, label in node.flow.layout
+                )
                 for kind in ("x", "dx"):
                     yield self._value(index, node.name, kind).of, Activation(sizes, layout)
 
@@ -172,9 +177,9 @@ class Inside:
             )
         return tuple(found)
 
-    def _said(self, layer: Layer, o: Operation, attention: bool) -> Journey:
-        """What the `activations` lines say of an operation: of its result, or how attention fetches tokens."""
-        if (o.kind == "attention") is not attention:
+    def _said(self, layer: Layer, o: Operation, fetch: bool) -> Journey:
+        """What the `activations` lines say of an operation: of its result, or how it fetches tokens."""
+        if (o.kind == "attention" or (o.role.startswith("experts") and fetch)) is not fetch:
             return ()
         found: Journey = ()
         for placed in self.plan.refinements(State.ACTIVATIONS):
@@ -247,8 +252,8 @@ class Inside:
             outs=(out,),
             phase=phase,
             axes=move.axes,
-            label=self._label(NAMES[source], move.axes[0]) if source else None,
-            to=self._label(NAMES[target], move.axes[0]) if op is Op.ALL_TO_ALL else None,
+            label=self._label(NAMES.get(source, source), move.axes[0]) if source else None,
+            to=self._label(NAMES.get(target, target), move.axes[0]) if op is Op.ALL_TO_ALL else None,
             hops=move.hops,
             dtype=self.precision.view,
             span=move.span,

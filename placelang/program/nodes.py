@@ -113,9 +113,12 @@ class _Wiring:
                 continue
             letter = letters[source.letters.index(label.dim)]
             elsewhere = {t[axis] for t in tensors if axis in t}
-            if o.kind == "attention" and label.dim == "s":
+            others = {split for n, own in self._others(o, k) if (split := self._letter(n, own, axis))}
+            if o.kind == "attention" and label.dim == "s" and "a" not in others:
                 yield from self._tokens(o, k, axis)
-            elif letter in o.whole or (elsewhere and letter not in elsewhere):
+            elif o.role.startswith("experts") and (to := self._dealt(o, axis, letter, elsewhere, others)):
+                yield to
+            elif letter in o.whole or (letter == "s" and "a" in others) or (elsewhere and letter not in elsewhere):
                 why = f"`{o.name}` reads all of it"
                 yield Move(Op.ALL_GATHER, (axis,), label.dim, back=Op.REDUCE_SCATTER, why=why)
         if o.kind == "add":
@@ -125,6 +128,24 @@ class _Wiring:
                 if letter in letters and source.flow.on(axis) is None and axis not in source.flow.partial:
                     own = source.letters[letters.index(letter)]
                     yield Move(Op.SLICE, (axis,), own, back=Op.ALL_GATHER, why=f"`{o.name}` splits it over `{axis}`")
+
+    def _others(self, o: Operation, k: int) -> Iterator[tuple[str, str]]:
+        """The other activations that an operation reads, with their letters."""
+        yield from ((self.current[n], o.letters[i]) for i, n in enumerate(o.ins) if i != k)
+
+    def _letter(self, name: str, letters: str, axis: str) -> str | None:
+        """The operation's letter that an axis splits of one activation."""
+        node = self.made[name]
+        own = node.flow.on(axis)
+        return letters[node.letters.index(own)] if own is not None and own in node.letters else None
+
+    def _dealt(self, o: Operation, axis: str, letter: str, tensors: set[str], others: set[str]) -> Move | None:
+        """Tokens go to the ranks whose experts they want, and what experts return goes back to where its tokens are."""
+        step = next((s for s in self.says(o) if isinstance(s, AllToAll) and axis in s.axes), None)
+        to = "e" if letter in "bs" and "e" in tensors else next(iter(others & set("bs")), "") if letter == "e" else ""
+        if step is None or not to or letter in tensors:
+            return None
+        return Move(Op.ALL_TO_ALL, (axis,), letter, to, back=Op.ALL_TO_ALL, span=step.span)
 
     def _aligned(self, o: Operation, k: int, source: Node) -> Iterator[Move]:
         """A summand that is whole where another is split keeps its own part only."""
@@ -141,8 +162,10 @@ class _Wiring:
         for step in self.says(o):
             if axis not in step.axes:
                 continue
-            if isinstance(step, AllToAll):
+            if isinstance(step, AllToAll) and "a" in o.letters[k]:
                 yield Move(Op.ALL_TO_ALL, (axis,), "s", "a", back=Op.ALL_TO_ALL, span=step.span)
+            elif isinstance(step, AllToAll):  # what all heads share
+                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span)
             elif isinstance(step, (AllGather, Ring)) and k in o.shares:
                 hops = isinstance(step, Ring)
                 yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span, hops=hops)

@@ -37,7 +37,7 @@ from placelang.program.stages import layer_shard
 from placelang.source import Span
 from placelang.syntax import ast
 
-_ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE, Role.STAGE)
+_ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE, Role.STAGE, Role.EXPERT)
 
 
 def unsupported(plan: Plan, model: Model) -> tuple[Diagnostic, ...]:
@@ -179,7 +179,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             return placed.state in (State.PARAMS, State.OPTIMIZER) and len(step.axes) == 1
         case Shard():
             return (step.pad, step.split, step.min) == ("even", None, None) and (
-                step.dim.isdigit() or step.dim in ("vocab", "heads")
+                step.dim.isdigit() or step.dim in ("vocab", "heads", "expert")
             )
         case Gather():
             known = isinstance(step.keep, Keep) or bool(step.keep.axes)
@@ -190,7 +190,8 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             plain = (step.dim, step.pad, step.bucket) == ("0", "even", None)
             return plain and isinstance(step.when, When)
         case AllToAll():
-            return step.dim == "heads"
+            experts = all(s.kind == "role" and s.value == "experts" for s in placed.selections)
+            return step.dim == "heads" or (bool(placed.selections) and experts and not step.dim)
         case Recompute():
             return step.chunks == 1
         case _:

@@ -66,17 +66,25 @@ def _slice(f: Facts, source: Buf, target: Buf, extra: Layout, dtype: str) -> Eve
 
 
 def _refresh(f: Facts, unit: Unit) -> Iterator[Event]:
+    """Each group over those axes of the step that its optimizer's layout splits: experts lack the ones they lie over."""
     for step in f.plan.update:
-        needed = [g for g in unit.groups if f.places[g].missing(f.places[g].rest)]
-        groups = needed or (list(unit.groups) if step.span else [])
-        if isinstance(step, AllGather) and groups:
-            label = next((label for axis, label in f.places[groups[0]].opt if axis in step.axes), Label("0"))
+        if not isinstance(step, AllGather):
+            continue
+        stale = {g: dict(f.places[g].missing(f.places[g].rest)) for g in unit.groups}
+        together: dict[tuple[tuple[str, ...], Label], list[str]] = {}
+        for g, missing in stale.items():
+            axes = tuple(a for a in step.axes if a in missing)
+            if axes:
+                together.setdefault((axes, missing[axes[0]]), []).append(g)
+            elif step.span and not any(stale.values()):  # what the text says is done, needed or not
+                together.setdefault((step.axes, Label("0")), []).append(g)
+        for (axes, label), groups in together.items():
             yield Event(
                 op=Op.ALL_GATHER,
                 ins=unit.bufs("s", groups),
                 outs=unit.bufs("w", groups),
                 phase=Phase.UPDATE,
-                axes=step.axes,
+                axes=axes,
                 label=label,
                 dtype=f.precision.rest,
                 span=step.span,

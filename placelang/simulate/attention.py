@@ -31,6 +31,7 @@ class Operands:
     group: tuple[int, ...]
     seen: npt.NDArray[np.bool_]
     fused: bool = False
+    shared: int = 0  # columns of what all heads share a part of
 
 
 def operands(xs: Sequence[Held]) -> Operands:
@@ -42,6 +43,8 @@ def operands(xs: Sequence[Held]) -> Operands:
         return Operands(q, k, v, tuple(range(len(heads))), position[:, None] >= position, True)
     if len(xs) != 3:
         raise NoDenotation(f"attention reads {len(xs)} activations")
+    if xs[2].form.names[-1:] == ("k",):
+        return _latent(*xs)
     queries, keys, values = xs
     mine, theirs = _heads(queries, HEAD), _heads(keys, HEAD)
     if theirs != _heads(values, HEAD) or keys.array.shape != values.array.shape:
@@ -59,6 +62,20 @@ def operands(xs: Sequence[Held]) -> Operands:
         tuple(theirs.index(head) for head in wanted),
         queries.indices(1)[:, None] >= keys.indices(1),
     )
+
+
+def _latent(queries: Held, latent: Held, shared: Held) -> Operands:
+    """Keys and values of each head are one part of a latent vector; all heads add the last columns of a shared part to
+    their keys."""
+    mine = _heads(queries, HEAD)
+    if mine != _heads(latent, HEAD):
+        raise NoDenotation("keys and values are of other heads")
+    if shared.array.shape[2] < HEAD or shared.array.shape[:2] != latent.array.shape[:2]:
+        raise NoDenotation("the part of keys that heads share is of another shape")
+    v = _split(latent.array, HEAD)
+    k = v + shared.array[:, :, None, -HEAD:]
+    seen = queries.indices(1)[:, None] >= latent.indices(1)
+    return Operands(_split(queries.array, HEAD), k, v, tuple(range(len(mine))), seen, shared=shared.array.shape[2])
 
 
 def _split(array: Array, width: int) -> Array:
@@ -102,4 +119,8 @@ def backward(o: Operands, dy: Array) -> tuple[Array, ...]:
         dv[:, :, shared] += np.einsum("bst,bsd->btd", p[:, head], dout[:, :, head])
     if o.fused:
         return (np.stack([dq, dk, dv], axis=3).reshape(*dq.shape[:2], -1),)
+    if o.shared:
+        rope = np.zeros((*dk.shape[:2], o.shared))
+        rope[..., -HEAD:] = dk.sum(axis=2)
+        return tuple(d.reshape(*d.shape[:2], -1) for d in (dq, dk + dv, rope))
     return tuple(d.reshape(*d.shape[:2], -1) for d in (dq, dk, dv))

@@ -26,6 +26,9 @@ SHARES = (0.9, 0.6)
 KEPT = 0.75
 """What "bias" leaves of its input."""
 
+TOP_K = 2
+"""Experts that a token goes to."""
+
 EPSILON = 0.1
 """Added to the mean square of a norm."""
 
@@ -114,7 +117,7 @@ def _linear_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
 
 def _bias(c: Compute, xs: Pieces, ws: Pieces) -> Array:
     _fit(c, xs, ws)
-    return KEPT * xs[0].array + ws[0].array
+    return KEPT * xs[0].array + _spread(ws[0].array, c.letters[1], c.out)
 
 
 def _bias_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
@@ -125,6 +128,17 @@ def _bias_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
 def _bias_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
     _fit(c, xs, ws, dy)
     return [_sum_to(c.out, c.letters[1], dy)]
+
+
+def _product(c: Compute, xs: Pieces, ws: Pieces) -> Array:
+    _fit(c, xs, ws)
+    return _contract(c.out, *zip(c.letters, (h.array for h in xs), strict=True))
+
+
+def _product_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
+    _fit(c, xs, ws, dy)
+    other = 1 - c.wrt
+    return _contract(c.letters[c.wrt], (c.out, dy), (c.letters[other], xs[other].array))
 
 
 def _add(c: Compute, xs: Pieces, ws: Pieces) -> Array:
@@ -156,6 +170,52 @@ def _none(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
     return []
 
 
+# --- experts ---------------------------------------------------------------------------------------------------------
+
+
+def _spread(array: Array, letters: str, into: str) -> Array:
+    """With a dim of size 1 for each letter that it lacks."""
+    order = [letters.index(letter) for letter in into if letter in letters]
+    found: Array = array.transpose(order)[tuple(slice(None) if letter in letters else None for letter in into)]
+    return found
+
+
+def _softmax(x: Array) -> Array:
+    """Of the TOP_K largest logits of each token; the others are 0."""
+    least = np.sort(x, axis=-1)[..., max(0, x.shape[-1] - TOP_K), None] if x.shape[-1] else x
+    powers = np.where(x >= least, np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf)), 0.0)
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found
+
+
+def _gates(c: Compute, xs: Pieces, ws: Pieces) -> Array:
+    _fit(c, xs, ws)
+    return _softmax(xs[0].array)
+
+
+def _gates_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
+    _fit(c, xs, ws, dy)
+    g = _softmax(xs[0].array)
+    return np.asarray(g * (dy - (dy * g).sum(axis=-1, keepdims=True)))
+
+
+def _wanted(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None) -> Array:
+    """1 where a token goes to an expert."""
+    _fit(c, xs, ws, dy)
+    return _contract("ebs", (c.letters[1], (xs[1].array > 0).astype(np.float64)))
+
+
+def _dispatch(c: Compute, xs: Pieces, ws: Pieces) -> Array:
+    return _contract(c.out, ("ebs", _wanted(c, xs, ws)), (c.letters[0], xs[0].array))
+
+
+def _dispatch_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
+    wanted = _wanted(c, xs, ws, dy)
+    if c.wrt == 1:  # where a token goes has no gradient
+        return np.zeros(xs[1].array.shape)
+    return _contract(c.letters[0], (c.out, dy), ("ebs", wanted))
+
+
 # --- norm ------------------------------------------------------------------------------------------------------------
 
 
@@ -167,10 +227,20 @@ def _runs(c: Compute, array: Array, ws: Pieces) -> Array:
     return array.reshape(*array.shape[:-1], array.shape[-1] // width, width)
 
 
+def _normed(c: Compute, xs: Pieces, ws: Pieces) -> Array:
+    """What a norm reads of its operand: all of it, or as many of its first columns as it has gains for."""
+    x: Array = xs[0].array
+    if ws and c.out[-1] == c.letters[1] != c.letters[0][-1]:
+        if ws[0].array.shape[0] > x.shape[-1]:
+            raise NoDenotation(f"a norm of {ws[0].array.shape[0]} columns reads {x.shape[-1]}")
+        return x[..., : ws[0].array.shape[0]]
+    return x
+
+
 def _norm_parts(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None) -> tuple[Array, Array, Array]:
     """x in runs, 1 / its root mean square, and the gain."""
     _fit(c, xs, ws, dy)
-    x = _runs(c, xs[0].array, ws)
+    x = _runs(c, _normed(c, xs, ws), ws)
     scale = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + EPSILON)
     return x, scale, ws[0].array if ws else np.ones(x.shape[-1])
 
@@ -178,14 +248,16 @@ def _norm_parts(c: Compute, xs: Pieces, ws: Pieces, dy: Array | None = None) -> 
 def _norm(c: Compute, xs: Pieces, ws: Pieces) -> Array:
     x, scale, gain = _norm_parts(c, xs, ws)
     y: Array = x * scale * gain + (ws[1].array if len(ws) > 1 else 0)
-    return y.reshape(xs[0].array.shape)
+    return y.reshape(_normed(c, xs, ws).shape)
 
 
 def _norm_dx(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> Array:
     x, scale, gain = _norm_parts(c, xs, ws, dy)
     u = _runs(c, dy, ws) * gain
     dx = scale * (u - x * scale**2 * (u * x).mean(axis=-1, keepdims=True))
-    return np.asarray(dx.reshape(xs[0].array.shape))
+    dx = dx.reshape(_normed(c, xs, ws).shape)
+    rest = xs[0].array.shape[-1] - dx.shape[-1]
+    return np.pad(dx, (*((0, 0) for _ in dx.shape[:-1]), (0, rest)))
 
 
 def _norm_dw(c: Compute, dy: Array, xs: Pieces, ws: Pieces) -> list[Array]:
@@ -250,6 +322,9 @@ _KINDS: Mapping[str, _Kind] = {
     "bias": _Kind(_bias, _bias_dx, _bias_dw, (1,), (1,)),
     "add": _Kind(_add, _add_dx, _none, (2,), (0,)),
     "mul": _Kind(_mul, _mul_dx, _none, (1, 2), (0,)),
+    "product": _Kind(_product, _product_dx, _none, (2,), (0,)),
+    "gates": _Kind(_gates, _gates_dx, _none, (1,), (0,)),
+    "dispatch": _Kind(_dispatch, _dispatch_dx, _none, (2,), (0,)),
     "norm": _Kind(_norm, _norm_dx, _norm_dw, (1,), (0, 1, 2)),
     "embed": _Kind(_embed, _embed_dx, _embed_dw, (1,), (1,)),
     "attention": _Kind(_attention, _attention_dx, _none, (1, 3), (0,)),

@@ -17,5 +17,22 @@ HEAD = 2
 
 LAYERS = 2
 
-SIZES = {"layers": LAYERS, "hidden": WIDTH, "heads": 4, "head_dim": HEAD, "ffn": 6, "vocab": 7, "positions": 9}
+SIZES = {
+    "layers": LAYERS,
+    "hidden": WIDTH,
+    "heads": 4,
+    "head_dim": HEAD,
+    "ffn": 6,
+    "vocab": 7,
+    "positions": 9,
+    "experts": 4,
+    "expert": 4,
+    "top_k": 2,
+    "moe_ffn": 2,
+    "shared_ffn": 2,
+    "shared": 1,
+    "q_lora_rank": 4,
+    "kv_lora_rank": 3,
+    "kv_latent": 5,
+}
 """Named sizes of a shrunk transformer; `heads` counts heads."""

@@ -22,6 +22,9 @@ MODELS = {
     "four_norms": "gemma2_2b",
     "embedding_norm": "bloom_560m",
     "one_kv_head": "gemma_2b",
+    "parallel": "phi_2",  # attention and MLP read one norm
+    "experts": "mixtral_8x7b",
+    "latent": "deepseek_v3",  # latent attention, dense layers before those with experts, a shared expert
 }
 """What is special about it -> a model of the catalogue that has it."""
 

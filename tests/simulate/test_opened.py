@@ -132,5 +132,5 @@ def test_shrunk_transformers_are_consistent(model):
                 assert sizes.setdefault(dim, size) == size
     found = small(model)
     assert sizes["hidden"] == WIDTH == found.size("hidden") and sizes["vocab"] == found.size("vocab")
-    assert sizes["heads"] == found.size("heads") * found.size("head_dim")
+    assert sizes["heads"] == found.size("heads") * HEAD
     assert sizes.get("kv_heads", 0) in (0, found.size("kv_heads") * HEAD)
