@@ -14,7 +14,7 @@ import attrs
 
 from placelang.cost.expr import BYTES, Expr, constant, maximum, named, product, symbol, total
 from placelang.cost.recompute import split
-from placelang.cost.sizes import local, name_of, padded, ranks, width
+from placelang.cost.sizes import local, name_of, padded, ranks, shared_by, width
 from placelang.model.model import Model, Saved, Stack
 from placelang.plan.plan import Assumption, Plan, State
 from placelang.plan.steps import Gather, Keep
@@ -154,9 +154,9 @@ def _size(name: str, model: Model) -> Expr:
 
 
 _MADE_BY = {
-    "attn.q": ("attn.wq", "attn.wqkv"),
-    "attn.k": ("attn.wk", "attn.wqkv"),
-    "attn.v": ("attn.wv", "attn.wqkv"),
+    "attn.q": ("attn.wq", "attn.wqkv", "attn.wq_b"),
+    "attn.k": ("attn.wk", "attn.wqkv", "attn.wkv_b"),
+    "attn.v": ("attn.wv", "attn.wqkv", "attn.wkv_b"),
     "attn.logsumexp": ("attn.core",),
     "attn.softmax": ("attn.core",),
     "attn.softmax_mask": ("attn.core",),
@@ -166,18 +166,32 @@ _MADE_BY = {
     "mlp.gate": ("mlp.gate",),
     "mlp.act": ("mlp.up",),
     "mlp.dropout_mask": ("mlp.add",),
+    "mlp.experts.up": ("mlp.experts.up",),
+    "mlp.experts.gate": ("mlp.experts.gate",),
+    "mlp.experts.act": ("mlp.experts.up",),
+    "mlp.experts.output": ("mlp.experts.down",),
+    "mlp.router.probabilities": ("mlp.gates",),
+    "mlp.shared.up": ("mlp.shared.up",),
+    "mlp.shared.gate": ("mlp.shared.gate",),
+    "mlp.shared.act": ("mlp.shared.up",),
     "head.logits": ("head",),
     "embed.dropout_mask": ("embed.tokens",),
 }
 """The operation whose result a saved activation is, or is shaped like; those called `OP.input` are what OP reads."""
 
-_READ_BY = {"attn": ("attn.wq", "attn.wqkv"), "mlp": ("mlp.up",)}
+_READ_BY = {
+    "attn": ("attn.wq", "attn.wqkv", "attn.wq_a"),
+    "mlp": ("mlp.up", "mlp.router"),
+    "mlp.experts": ("mlp.experts.up",),
+    "mlp.experts.down": ("mlp.experts.down",),
+}
 
 
 class _Flows:
     """How the operands and results of each operation lie, read off the forward events."""
 
     def __init__(self, program: Program) -> None:
+        self.tokens = program.tokens
         self.reads: dict[str, Layout] = {}
         self.makes: dict[str, Layout] = {}
         for event, _ in events(program.body):
@@ -198,7 +212,7 @@ class _Flows:
         else:
             known, names = self.makes, _MADE_BY.get(saved.name, ())
         layout = next((known[f"{stack}/{n}"] for n in names if f"{stack}/{n}" in known), ())
-        return tuple(axis for axis, label in layout if label.dim != "batch")
+        return shared_by(layout, self.tokens)
 
 
 def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flows) -> Expr:
@@ -231,7 +245,7 @@ def _kept(plan: Plan, model: Model, program: Program, in_flight: Expr) -> Expr |
 
 def _input(stack: Stack, model: Model, program: Program) -> Expr:
     value = program.activations.get(stack.name)
-    split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()
+    split = shared_by(value.layout, program.tokens) if value else ()
     sizes = (_size("batch", model), _size("seq", model), _size("hidden", model))
     return product((*sizes, width(program.train.precision.view))) / ranks(split)
 
@@ -243,5 +257,5 @@ def _logits(model: Model, program: Program) -> Expr | None:
         return constant(0, BYTES)  # the stage of a pipeline that makes none
     sizes = (_size("batch", model), _size("seq", model), _size("vocab", model))
     value = program.activations.get("logits")
-    split = tuple(axis for axis, label in value.layout if label.dim != "batch") if value else ()
+    split = shared_by(value.layout, program.tokens) if value else ()
     return product((*sizes, width(program.train.precision.view))) / ranks(split)

@@ -25,6 +25,13 @@ def ranks(axes: Iterable[str]) -> Expr:
     return product(axis_symbol(a) for a in axes)
 
 
+def shared_by(layout: Layout, tokens: Layout) -> tuple[str, ...]:
+    """The axes over which ranks share an activation, of which `b` counts the samples of one rank: those that split
+    another dim, but not those that split the samples elsewhere, as a rank then has its part of others' samples."""
+    samples = {axis for axis, label in tokens if label.dim == "batch"}
+    return tuple(axis for axis, label in layout if label.dim != "batch" and axis not in samples)
+
+
 def width(dtype: str) -> Const:
     """Bytes of one element."""
     return constant(DTYPE_BYTES[dtype], BYTES)

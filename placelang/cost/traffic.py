@@ -13,7 +13,7 @@ from collections import Counter
 import attrs
 
 from placelang.cost.expr import Expr, constant, product, symbol, total
-from placelang.cost.sizes import name_of, padded, ranks, width
+from placelang.cost.sizes import name_of, padded, ranks, shared_by, width
 from placelang.plan.mesh import Role
 from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
 from placelang.program.inside import MICROBATCH
@@ -155,12 +155,10 @@ def _activation(event: Event, buf: Buf, program: Program) -> Expr:
     """Elements on the unsharded side of a collective on an activation: of the whole, what other axes leave. The batch
     counts as what one rank has of it."""
     value = program.activations[buf.of.partition("<")[0]]
-    split = {axis: label.dim for axis, label in value.layout if label.dim != "batch"}
-    outside = [axis for axis in split if axis not in event.axes]
+    split = shared_by(value.layout, program.tokens)
     whole = product(size_symbol(size) for _, size in value.sizes)
-    if event.op in (Op.ALL_TO_ALL, Op.SEND):  # what a rank holds is cut and dealt, or sent
-        outside = list(split)
-    return whole / ranks(outside)
+    held = event.op in (Op.ALL_TO_ALL, Op.SEND)  # what a rank holds is cut and dealt, or sent
+    return whole / ranks(axis for axis in split if held or axis not in event.axes)
 
 
 def _loss(event: Event, loops: tuple[str, ...], rows: dict[_Key, _Row], program: Program) -> None:

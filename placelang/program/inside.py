@@ -140,9 +140,10 @@ class Inside:
                 o = node.operation
                 inner[node.name] = inner.get(node.ins[0], "hidden")
                 if o is not None and o.kind in ("linear", "embed"):
-                    named = {"h": "hidden", "v": "vocab", "f": "ffn"}
+                    named = {"h": "hidden", "v": "vocab", "f": "moe_ffn" if "e" in o.out else "ffn"}
                     width = o.tensors[0].shape[0 if o.kind == "embed" else -2]
-                    inner[node.name] = width if "e" in o.out else named.get(o.out[-1], width)
+                    own = o.out[-1] == "f" and o.tensors[0].dims[-2] not in ("ffn", "moe_ffn")  # of shared experts
+                    inner[node.name] = width if own else named.get(o.out[-1], width)
                 elif o is not None and o.kind == "attention":  # its own width is that of the values
                     heads = [p.tensors[0].shape[1] for p in self.layers[index].operations if o.name in p.ins]
                     inner[node.name] = heads[0]

@@ -66,7 +66,7 @@ def _slice(f: Facts, source: Buf, target: Buf, extra: Layout, dtype: str) -> Eve
 
 
 def _refresh(f: Facts, unit: Unit) -> Iterator[Event]:
-    """Each group over those axes of the step that its optimizer's layout splits: experts lack the ones they lie over."""
+    """Each group over those axes of the step that its optimizer's layout splits, which experts have fewer of."""
     for step in f.plan.update:
         if not isinstance(step, AllGather):
             continue
