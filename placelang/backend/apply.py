@@ -6,7 +6,7 @@ Not for: starting processes (`launch`) or looping (`run`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 import torch
@@ -16,20 +16,25 @@ from torch.optim import Optimizer
 
 from placelang.backend.build import DTYPES
 from placelang.backend.comm import Groups
-from placelang.backend.errors import BackendError, failed
+from placelang.backend.errors import failed
 from placelang.backend.gathered import Gathered
+from placelang.backend.handshake import agree, facts, of_optimizer
+from placelang.backend.inside import Inside, recomputed
 from placelang.backend.launch import quiet
+from placelang.backend.loss import mark_split
 from placelang.backend.parallel import Parallel
+from placelang.backend.pretrained import SAME, Names, described, is_pretrained
 from placelang.backend.read import read
+from placelang.backend.recipe import Recipe, divides
 from placelang.backend.recipe import recipe as recipe_of
-from placelang.backend.recipe import unsound
 from placelang.backend.replicated import Replicated
 from placelang.backend.runtime import Runtime
+from placelang.backend.sound import step_program
+from placelang.backend.splits import Split
 from placelang.backend.units import units
 from placelang.model.model import Model
-from placelang.plan.mesh import Mesh
 from placelang.plan.plan import Plan, Train
-from placelang.program.lower import lower
+from placelang.program.lower import opens
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -52,7 +57,7 @@ def with_ranks(plan: Plan, ranks: int) -> Plan:
             "E503", f"the mesh ({sizes}) has {known} ranks, and there are {ranks} processes", f"`--nproc {known}`"
         )
     axes = tuple(attrs.evolve(a, size=ranks // known) if a.size is None else a for a in plan.mesh.axes)
-    return attrs.evolve(plan, mesh=Mesh(axes))
+    return attrs.evolve(plan, mesh=attrs.evolve(plan.mesh, axes=axes))
 
 
 def parallelize(
@@ -72,33 +77,65 @@ def parallelize(
     plan whose gradients lack contributions, literally.
 
     torch.distributed must have been started, or RANK and WORLD_SIZE be set (torchrun); a mesh of one rank needs
-    neither. Raises BackendError: E501 what this backend cannot run, E503 another number of processes, E201 without
-    `force`.
+    neither. Raises BackendError: E501 what this backend cannot run, E503 another number of processes, E504 ranks that
+    are about to run different things, and without `force` what `check` finds wrong with the plan for this model.
     """
     device = next(module.parameters()).device.type
     _started(plan, device)
     plan = with_ranks(plan, dist.get_world_size())
-    program = lower(plan, model or read(module))
+    described, names = model_of(plan, module, model)
+    agree(facts(plan, described, module))
+    program = step_program(plan, described, force)
     recipe = recipe_of(program)
-    problem = unsound(recipe)
-    if problem and not force:
-        raise BackendError(problem)
+    divides(recipe, program, described)
     precision = plan.train.precision
     for param in module.parameters():  # buffers keep their format: tables of angles suffer from a narrow one
         param.data = param.data.to(DTYPES[precision.rest])
-    found = units(module, model or read(module))
+    found = units(module, described, names, opens(plan))
     with quiet():
         groups = Groups(plan.mesh, device)
-        for r in (*recipe.each, *recipe.once):
-            groups.group(r.axes)
+        for axes in _axes(recipe):
+            groups.group(axes)
     old = {id(p): name for name, p in module.named_parameters()}
+    splits: Mapping[str, Split] = {}
+    if recipe.inside:
+        splits = Inside(module, described, names, recipe, groups).apply()
+    if recipe.wiring.recomputed:
+        for unit in found:
+            if unit.module is not module:
+                recomputed(unit.module)
+        if is_pretrained(module):
+            module.config.use_cache = False  # type: ignore[union-attr]
     runtime: Runtime
     if recipe.shard:
         runtime = Gathered(module, found, recipe, precision, groups)
     else:
         runtime = Replicated(found, recipe, precision, groups)
+    if groups.size(recipe.wiring.loss) > 1:
+        module.register_forward_hook(mark_split)
     made = _optimizer(optimizer, plan.train, runtime, old)
-    return Parallel(module, made, program, recipe, runtime, groups, tokens)
+    agree({"optimizer": of_optimizer(made)})
+    return Parallel(module, made, program, recipe, runtime, groups, tokens, splits)
+
+
+def model_of(plan: Plan, module: nn.Module, model: Model | None = None) -> tuple[Model, Names]:
+    """The model that a module is, and its names there. Only axes inside layers ask for more than shapes.
+
+    Raises BackendError (E501) for a module of `transformers` whose inside is not known.
+    """
+    if opens(plan) and is_pretrained(module):
+        own, names = described(module)
+        return model or own, names
+    return model or read(module), SAME
+
+
+def _axes(recipe: Recipe) -> Iterable[tuple[str, ...]]:
+    """Every group that the step needs, in an order that is the same on all ranks."""
+    yield from (r.axes for r in (*recipe.each, *recipe.once))
+    yield from (recipe.batch, recipe.sequence, recipe.data, recipe.shard, recipe.optimizer, recipe.refresh)
+    moves = (*recipe.wiring.after.values(), *recipe.wiring.before.values())
+    yield from (move.axes for chain in moves for move in chain)
+    yield recipe.wiring.loss
 
 
 def _started(plan: Plan, device: str) -> None:

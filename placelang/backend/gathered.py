@@ -16,11 +16,12 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 from torch.distributed.tensor import DTensor
 
+from placelang.backend import comm
 from placelang.backend.build import DTYPES
 from placelang.backend.comm import Groups
-from placelang.backend.recipe import Recipe
-from placelang.backend.runtime import Masters
-from placelang.backend.units import Unit
+from placelang.backend.recipe import Recipe, Reduction
+from placelang.backend.runtime import Masters, local
+from placelang.backend.units import Rows, Unit, rows
 from placelang.plan.dtypes import Precision
 
 
@@ -30,15 +31,18 @@ class Gathered:
     def __init__(
         self, module: nn.Module, units: Sequence[Unit], recipe: Recipe, precision: Precision, groups: Groups
     ) -> None:
-        reductions = recipe.each
+        late = tuple(r for r in recipe.once if set(r.axes) <= set(recipe.data))  # FSDP2 sums them with its own, once
+        reductions = (*recipe.each, *late)
+        beside = [r for r in recipe.once if r not in late]
+        self._once = [(r, self._rows(unit, r, groups.size(recipe.shard))) for unit in units for r in beside]
         outer = tuple(axis for r in reductions if not r.scatter for axis in r.axes)
         policy = MixedPrecisionPolicy(
             param_dtype=DTYPES[precision.view] if precision.view != precision.rest else None,
             reduce_dtype=DTYPES[reductions[0].wire] if reductions and reductions[0].wire != precision.view else None,
         )
         options: dict[str, Any] = {
-            "mesh": groups.mesh[outer + recipe.shard] if outer else groups.over(recipe.shard),
-            "reshard_after_forward": recipe.keep == "unit",
+            "mesh": groups.pair(*outer, *recipe.shard) if outer else groups.over(recipe.shard),
+            "reshard_after_forward": groups.size(recipe.secondary) if recipe.secondary else recipe.keep == "unit",
             "mp_policy": policy,
         }
         for unit in units:
@@ -54,17 +58,40 @@ class Gathered:
                 part.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
                 if not reductions:
                     part.set_custom_reduce_scatter(_KeepOwn())
-        self._module = module
+        self._module, self._groups, self._late = module, groups, bool(late)
         self._names = [name for unit in units for name in unit.params]
         mine = dict(module.named_parameters())
         self._masters = Masters(mine, DTYPES[precision.master]) if precision.master else None
         self.updates: Mapping[str, nn.Parameter] = self._masters.params if self._masters else mine
 
     def before(self, last: bool) -> None:
-        """FSDP2 reduces in every backward."""
+        """FSDP2 scatters in every backward; its sum over replicas may wait for the last one."""
+        assert isinstance(self._module, FSDPModule)
+        if self._late:
+            self._module.set_requires_all_reduce(last)
+
+    @staticmethod
+    def _rows(unit: Unit, r: Reduction, parts: int) -> Mapping[str, Rows]:
+        """The parameters of a unit that take part in a reduction of shards, with their place in its buffer."""
+        some = {name: p for name, p in unit.params.items() if r.groups is None or unit.groups[name] in r.groups}
+        return dict(zip(some, rows([tuple(p.shape) for p in some.values()], parts), strict=True))
 
     def after(self, last: bool) -> None:
-        """FSDP2 has waited for its reductions by the end of backward."""
+        """FSDP2 has waited for its own reductions by the end of backward; what is reduced beside them follows."""
+        if not last:
+            return
+        named = dict(self._module.named_parameters())
+        for r, places in self._once:
+            if not places:
+                continue
+            end = list(places.values())[-1]
+            sent = torch.zeros(end.offset + end.elements, dtype=DTYPES[r.wire], device=self._groups.mesh.device_type)
+            parts = {name: local(g).reshape(-1) for name in places if (g := named[name].grad) is not None}
+            for name, part in parts.items():
+                sent[places[name].offset :][: part.numel()] = part
+            comm.all_reduce(sent, self._groups.group(r.axes), mean=r.mean).wait()
+            for name, part in parts.items():
+                part.copy_(sent[places[name].offset :][: part.numel()])
 
     def ready(self, divisor: float) -> None:
         for name, param in self._module.named_parameters():

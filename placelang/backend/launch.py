@@ -80,7 +80,8 @@ class _Job:
     def __init__(self) -> None:
         self.context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
         if hasattr(self.context, "set_forkserver_preload"):
-            self.context.set_forkserver_preload(["placelang.backend.parallel"])
+            # torch's optimizers import the second at their first step, on every rank.
+            self.context.set_forkserver_preload(["placelang.backend.verify", "torch._dynamo"])
         self.ranks: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> _Job:

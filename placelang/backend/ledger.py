@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from placelang.backend.predicted import Traffic
 
 _PHASE: ContextVar[str | None] = ContextVar("placelang_phase", default=None)
+_KIND: ContextVar[str | None] = ContextVar("placelang_kind", default=None)
 
 
 @contextmanager
@@ -37,6 +38,16 @@ def phase(name: str) -> Iterator[None]:
         yield
     finally:
         _PHASE.reset(token)
+
+
+@contextmanager
+def kind(name: str) -> Iterator[None]:
+    """Sends that are issued inside are of this kind: "ring" for those of ring attention."""
+    token = _KIND.set(name)
+    try:
+        yield
+    finally:
+        _KIND.reset(token)
 
 
 def _now() -> str:
@@ -150,11 +161,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def _record(self, namespace: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        kind, size = _KNOWN[namespace].get(name, (f"unknown {namespace}::{name}", _first))
+        what, size = _KNOWN[namespace].get(name, (f"unknown {namespace}::{name}", _first))
+        what = (_KIND.get() or what) if what == "send" else what
         ranks = _ranks([*args, *kwargs.values()])
         axis = self._axes.get(frozenset(ranks), "?")
         dtypes = {str(t.dtype).removeprefix("torch.") for t in tree_leaves(list(args)) if isinstance(t, Tensor)}
-        self.entries.append(Entry(kind, axis, len(ranks), _now(), size(args), "+".join(sorted(dtypes))))
+        self.entries.append(Entry(what, axis, len(ranks), _now(), size(args), "+".join(sorted(dtypes))))
 
     def table(self) -> tuple[Traffic, ...]:
         """Rows like those of `predicted.traffic`: without groups of one rank, which send nothing, and without

@@ -6,9 +6,8 @@ wrong thing without a word when it is off (docs/design/torch.md, "Runs that fini
     p = placelang.load("train.place").parallelize(model, optimizer=torch.optim.AdamW)
     for tokens, targets in batches:                     # the batch of the whole mesh, the same on every rank
         for x, y in p.shard(tokens, targets):           # this rank's part, a microbatch at a time
-            logits = p.model(x)
-            loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-100, reduction="sum")
-            p.backward(loss, (y != -100).sum())         # the sum, and how many terms it has
+            loss, count = p.loss(p.model(x), y)         # the sum over valid tokens, and how many these are
+            p.backward(loss, count)
         p.step()                                        # trains on the mean over the whole batch
 
 Not for: placing (`apply`), or a ready loop (`run`).
@@ -17,6 +16,7 @@ Not for: placing (`apply`), or a ready loop (`run`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,10 +25,13 @@ from torch.optim import Optimizer
 
 from placelang.backend import comm
 from placelang.backend.comm import Groups
+from placelang.backend.dealt import Dealt
 from placelang.backend.errors import failed
 from placelang.backend.ledger import phase
+from placelang.backend.loss import IGNORED, loss_sum
 from placelang.backend.recipe import Recipe
 from placelang.backend.runtime import Runtime
+from placelang.backend.splits import Split, join
 from placelang.program.program import Program
 
 
@@ -44,33 +47,50 @@ class Parallel:
         runtime: Runtime,
         groups: Groups,
         tokens: int | None,
+        splits: Mapping[str, Split] | None = None,
     ) -> None:
         self.model, self.optimizer, self.program = model, optimizer, program
         self.runtime, self.mesh = runtime, groups.mesh
         self._groups, self._recipe, self._fixed = groups, recipe, tokens
-        self._ranks, self._rank = groups.size(recipe.data), groups.place(recipe.data)
+        self._splits = splits or {}
+        self._dealt = Dealt(recipe.deal, groups)
+        self._ranks = groups.size(recipe.data)
         self._done = 0
         self._tokens: Tensor | int = 0
 
     def shard(self, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
         """This rank's microbatches of tensors whose dim 0 is the batch of the whole mesh: microbatch by microbatch, and
         in each rank after rank. Raises BackendError (E401) for a batch that does not divide."""
-        count = self._recipe.microbatches
+        count, ranks = self._recipe.microbatches, self._groups.size(self._recipe.batch)
+        parts = self._recipe.tokenwise(self.program.mesh)
         for tensor in batch:
             if len(tensor) != len(batch[0]):
                 raise failed("E401", f"tensors of one batch have {len(batch[0])} and {len(tensor)} samples")
-            if len(tensor) % (count * self._ranks) or not len(tensor):
+            if len(tensor) % (count * ranks) or not len(tensor):
                 raise failed(
                     "E401",
-                    f"a batch of {len(tensor)} samples does not divide over {self._ranks} ranks x {count} microbatches",
-                    f"a multiple of {count * self._ranks}",
+                    f"a batch of {len(tensor)} samples does not divide over {ranks} ranks x {count} microbatches",
+                    f"a multiple of {count * ranks}",
                     "uneven shares would weigh samples unequally",
                 )
+            if tensor.dim() > 1 and tensor.shape[1] % parts:
+                text = f"samples of {tensor.shape[1]} tokens do not divide into {parts} runs"
+                raise failed("E401", text, f"a multiple of {parts}")
         return self._microbatches(batch)
 
     def _microbatches(self, batch: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
-        for m in range(self._recipe.microbatches):
-            yield tuple(t.chunk(self._recipe.microbatches)[m].chunk(self._ranks)[self._rank] for t in batch)
+        r, groups = self._recipe, self._groups
+        for m in range(r.microbatches):
+            parts = (t.chunk(r.microbatches)[m].chunk(groups.size(r.batch))[groups.place(r.batch)] for t in batch)
+            yield tuple(self._dealt.own(p, 1) if p.dim() > 1 else p for p in parts)
+
+    def loss(self, output: Any, targets: Tensor, ignored: int = IGNORED) -> tuple[Tensor, Tensor]:
+        """The sum of cross entropies over this rank's valid tokens, and their number. `output`: the logits (batch, seq,
+        vocab), or what has them as `.logits`. A vocabulary that is split over ranks is whole here."""
+        axes = self._recipe.wiring.loss
+        group = self._groups.group(axes) if axes else None
+        logits = getattr(output, "logits", output)
+        return loss_sum(logits, targets, group, ignored), (targets != ignored).sum()
 
     def backward(self, loss_sum: Tensor, tokens: Tensor | int) -> None:
         """Backward of one microbatch. `loss_sum` is the sum over this rank's valid tokens, `tokens` how many these are.
@@ -132,7 +152,11 @@ class Parallel:
     def full_parameters(self) -> Mapping[str, Tensor]:
         """Every parameter whole, by name. All ranks call it together."""
         with phase("report"), torch.no_grad():
-            return self.runtime.full()
+            whole = self.runtime.full()
+            return {
+                name: join(t, self._splits[name], self._groups) if name in self._splits else t
+                for name, t in whole.items()
+            }
 
     def mean(self, value: float) -> float:
         """The mean of a number over the data ranks, for display. All ranks call it together."""

@@ -14,6 +14,7 @@ import attrs
 from placelang.cost.expr import Expr, evaluate
 from placelang.cost.memory import rest
 from placelang.cost.traffic import traffic as costed
+from placelang.model.model import Model
 from placelang.plan.plan import State
 from placelang.program.program import Program
 
@@ -29,14 +30,19 @@ class Traffic:
     bytes: int
 
 
-def traffic(program: Program) -> tuple[Traffic, ...]:
-    """The collectives of one step on one rank, sorted. Groups of one rank send nothing and are left out."""
+def traffic(program: Program, model: Model, batch: int = 0, seq: int = 0) -> tuple[Traffic, ...]:
+    """The collectives of one step on one rank, sorted. Groups of one rank send nothing and are left out.
+
+    `batch`: samples that a rank has in one microbatch, `seq`: tokens of a sample; activations have these sizes.
+    """
+    facts = {**dict(model.sizes), "b": batch, "s": seq}
     count: Counter[tuple[str, str, str]] = Counter()
     size: Counter[tuple[str, str, str]] = Counter()
     for row in costed(program):
-        kind = (row.kind, "*".join(row.axes), row.phase)
-        count[kind] += _number(program, row.count)
-        size[kind] += _number(program, row.message)
+        axes = (name for name in program.mesh.names if name in row.axes)
+        kind = (row.kind, "*".join(axes), row.phase)
+        count[kind] += _number(program, row.count, facts)
+        size[kind] += _number(program, row.message, facts)
     return tuple(sorted(Traffic(*kind, count[kind], size[kind]) for kind in count))
 
 
@@ -45,9 +51,9 @@ def rest_bytes(program: Program) -> Mapping[State, int]:
     return {state: _number(program, size) for state, size in rest(program).items()}
 
 
-def _number(program: Program, expr: Expr) -> int:
+def _number(program: Program, expr: Expr, facts: Mapping[str, int] | None = None) -> int:
     """The number of an expression over sizes of axes and the microbatches, which a program that runs all has."""
     sizes = {axis.name: axis.size for axis in program.mesh.axes if axis.size is not None}
-    value = evaluate(expr, {**sizes, "M": program.train.microbatches})
+    value = evaluate(expr, {**(facts or {}), **sizes, "M": program.train.microbatches})
     assert value == int(value), "a run moves whole bytes"
     return int(value)

@@ -8,7 +8,7 @@ Not for: parameters that rest split (`gathered`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from placelang.backend import comm
 from placelang.backend.build import DTYPES
 from placelang.backend.comm import Groups
-from placelang.backend.recipe import Recipe
+from placelang.backend.recipe import Recipe, Reduction
 from placelang.backend.runtime import Masters
 from placelang.backend.units import Unit, pack, rows, unpack
 from placelang.plan.dtypes import Precision
@@ -32,16 +32,28 @@ class _Piece:
 
     def __init__(self, unit: Unit, parts: int, recipe: Recipe, dtype: torch.dtype) -> None:
         self.names, self.params = tuple(unit.params), tuple(unit.params.values())
+        self.groups = tuple(unit.groups[name] for name in self.names)
+        self.each, self.once = (self._own(chain) for chain in (recipe.each, recipe.once))
         self.places = rows([tuple(p.shape) for p in self.params], parts)
-        self.scattered = any(r.scatter for r in recipe.each)
+        self.scattered = any(r.scatter for r in self.each)
         last = self.places[-1]
         size = last.offset + last.elements if self.scattered else sum(p.numel() for p in self.params)
         self.total = self.params[0].new_zeros(size, dtype=dtype)
         self.result = self.total
-        self.views = None if recipe.each else split(self.total, self.params)
+        self.views = None if self.each else split(self.total, self.params)
         self.missing: set[int] = set()
         self.running: Iterator[dist.Work] = iter(())
         self.work: dist.Work | None = None
+
+    def _own(self, chain: Sequence[Reduction]) -> tuple[Reduction, ...]:
+        """The reductions that some parameter of this unit takes part in."""
+        return tuple(r for r in chain if r.groups is None or r.groups.intersection(self.groups))
+
+    def rows(self, flat: Tensor, scattered: bool) -> Sequence[Tensor]:
+        """The part of each parameter in a flat buffer, with padding if that is a piece."""
+        if not scattered:
+            return split(flat, self.params)
+        return [flat[place.offset :][: place.elements] for place in self.places]
 
     def take(self) -> list[Tensor]:
         """The raw gradients of one microbatch, which are given up; zeros where a parameter was not used."""
@@ -90,44 +102,67 @@ class Replicated:
             if piece.views is not None:
                 _collect(piece.views[index], param)
             piece.missing.discard(index)
-            if self._reduces:
+            if self._last or piece.each:
                 while self._next < len(self._pieces) and not self._pieces[self._next].missing:
                     self._start()
 
         return arrived
 
-    @property
-    def _reduces(self) -> bool:
-        return self._last or bool(self._recipe.each)
+    def _reduces(self, piece: _Piece) -> bool:
+        return bool(piece.each or (self._last and piece.once))
 
     def _start(self) -> None:
         piece = self._pieces[self._next]
         self._next += 1
-        piece.running = self._reduce(piece)
-        piece.work = next(piece.running, None)
+        if self._reduces(piece):
+            piece.running = self._reduce(piece, self._last)
+            piece.work = next(piece.running, None)
 
-    def _reduce(self, piece: _Piece) -> Iterator[dist.Work]:
+    def _reduce(self, piece: _Piece, last: bool) -> Iterator[dist.Work]:
         """The journey of a unit's gradient, one collective at each `yield`, resumed when that is done."""
-        each = self._recipe.each
-        tensors: Sequence[Tensor] = piece.take() if piece.views is None else piece.views
-        flat = torch.cat([t.reshape(-1) for t in tensors]) if each and not each[0].scatter else piece.total
-        for r in each or self._recipe.once:
-            group, wire = self._groups.group(r.axes), DTYPES[r.wire]
-            if r.scatter:
-                whole = pack(tensors, piece.places, wire)
-                flat = whole.new_empty(len(whole) // piece.places[0].parts)
-                yield comm.reduce_scatter(flat, whole, group, mean=r.mean)
+        if piece.each:
+            raw = piece.take()
+            first, *rest = piece.each
+            if first.scatter:
+                flat = yield from self._scatter(first, piece, raw)
             else:
-                flat = flat.to(wire)
-                yield comm.all_reduce(flat, group, mean=r.mean)
-        if each:
+                flat = torch.cat([t.reshape(-1) for t in raw])
+                rest = [first, *rest]
+            for r in rest:
+                flat = yield from self._sum(r, piece, flat, first.scatter)
             piece.total.add_(flat)
-        else:
-            piece.result, piece.scattered = flat, any(r.scatter for r in self._recipe.once)
+        if last and piece.once:
+            flat, piece.scattered = piece.total, any(r.scatter for r in piece.each)
+            for r in piece.once:
+                if r.scatter:
+                    flat = yield from self._scatter(r, piece, split(flat, piece.params))
+                    piece.scattered = True
+                else:
+                    flat = yield from self._sum(r, piece, flat, piece.scattered)
+            piece.result = flat
+
+    def _scatter(self, r: Reduction, piece: _Piece, tensors: Sequence[Tensor]) -> Generator[dist.Work, None, Tensor]:
+        whole = pack(tensors, piece.places, DTYPES[r.wire])
+        flat = whole.new_empty(len(whole) // piece.places[0].parts)
+        yield comm.reduce_scatter(flat, whole, self._groups.group(r.axes), mean=r.mean)
+        return flat
+
+    def _sum(self, r: Reduction, piece: _Piece, flat: Tensor, scattered: bool) -> Generator[dist.Work, None, Tensor]:
+        """One all-reduce of a flat buffer, or of some parameters in it."""
+        group, wire = self._groups.group(r.axes), DTYPES[r.wire]
+        if r.groups is None or r.groups.issuperset(piece.groups):
+            flat = flat.to(wire)
+            yield comm.all_reduce(flat, group, mean=r.mean)
+            return flat
+        rows = piece.rows(flat, scattered)
+        some = [row for row, name in zip(rows, piece.groups, strict=True) if name in r.groups]
+        sent = torch.cat([row.reshape(-1) for row in some]).to(wire)
+        yield comm.all_reduce(sent, group, mean=r.mean)
+        for row, done in zip(some, split(sent, some), strict=True):
+            row.copy_(done)
+        return flat
 
     def after(self, last: bool) -> None:
-        if not self._reduces:
-            return
         with torch.no_grad():
             while self._next < len(self._pieces):  # units with parameters that this loss does not use
                 self._start()

@@ -12,21 +12,19 @@ from collections.abc import Callable, Mapping
 import attrs
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placelang.backend.apply import default_optimizer, parallelize, with_ranks
+from placelang.backend.apply import MakeOptimizer, default_optimizer, model_of, parallelize, with_ranks
 from placelang.backend.build import DTYPES, build
-from placelang.backend.errors import BackendError
 from placelang.backend.launch import Rank, launch
 from placelang.backend.ledger import phase
 from placelang.backend.parallel import Parallel
-from placelang.backend.read import read
-from placelang.backend.recipe import Recipe, recipe, unsound
+from placelang.backend.predicted import Traffic, traffic
+from placelang.backend.recipe import Recipe, divides, recipe
+from placelang.backend.sound import step_program
 from placelang.backend.text import Text, text
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
-from placelang.program.lower import lower
 from placelang.program.program import Program
 
 Subject = Model | Callable[[], nn.Module]
@@ -74,15 +72,15 @@ class Job:
 
     @property
     def seq(self) -> int:
-        longest = (self.subject.size("max_seq_len") if isinstance(self.subject, Model) else None) or SEQ
+        longest = self.model().size("max_seq_len") or SEQ
         return self.plan.train.seq or min(SEQ, longest)
 
     def batch(self, recipe_: Recipe) -> int:
-        ranks = self.plan.mesh.size(recipe_.data) or 1
+        ranks = self.plan.mesh.size(recipe_.batch) or 1
         return (self.plan.train.micro_batch or MICRO_BATCH) * ranks * recipe_.microbatches
 
     def text(self, recipe_: Recipe) -> Text:
-        vocab = (self.subject.size("vocab") if isinstance(self.subject, Model) else None) or 256
+        vocab = self.model().size("vocab") or 256
         return text(self.seq, self.batch(recipe_), vocab, self.seed, self.source)
 
     def module(self, dtype: str) -> nn.Module:
@@ -96,12 +94,16 @@ class Job:
         if isinstance(self.subject, Model):
             return self.subject
         with torch.device("meta"):
-            return read(self.subject())
+            return model_of(self.plan, self.subject())[0]
 
     def program(self) -> Program:
-        return lower(self.plan, self.model())
+        return step_program(self.plan, self.model(), self.force)
 
-    def parallel(self, plan: Plan) -> Parallel:
+    def traffic(self, program: Program) -> tuple[Traffic, ...]:
+        """What the collectives of a step are predicted to be."""
+        return traffic(program, self.model(), self.plan.train.micro_batch or MICRO_BATCH, self.seq)
+
+    def parallel(self, plan: Plan, make: MakeOptimizer | None = None) -> Parallel:
         """The placed module; every token of the text is valid, so their number is promised."""
         recipe_ = recipe(self.program())
         tokens = self.batch(recipe_) * self.seq
@@ -110,7 +112,7 @@ class Job:
             plan,
             module,
             model=self.model(),
-            optimizer=lambda params: default_optimizer(train.optimizer, params, self.lr),
+            optimizer=make or (lambda params: default_optimizer(train.optimizer, params, self.lr)),
             tokens=tokens,
             force=self.force,
         )
@@ -132,10 +134,9 @@ def prepare(
     job = Job(with_ranks(plan, nproc), subject, steps, seed, lr, source, force, parameters)
     if isinstance(subject, Model):
         build(subject, device="meta")
-    found = recipe(job.program())
-    problem = unsound(found)
-    if problem and not force:
-        raise BackendError(problem)
+    program = job.program()
+    found = recipe(program)
+    divides(found, program, job.model(), job.seq)
     job.text(found)
     return job
 
@@ -171,18 +172,12 @@ def run(
     return result
 
 
-def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-    """The sum of the cross entropies of all tokens, in float32 at least."""
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    return F.cross_entropy(logits.flatten(0, 1).to(wide), targets.flatten(), reduction="sum")
-
-
 def step(p: Parallel, *batch: Tensor) -> float:
     """One step on a global batch of tokens and targets; the loss of this rank's share, per token."""
     total, tokens = 0.0, 0
     for x, y in p.shard(*batch):
-        loss = loss_sum(p.model(x), y)
-        p.backward(loss, y.numel())
+        loss, count = p.loss(p.model(x), y)
+        p.backward(loss, count)
         total, tokens = total + float(loss.detach()), tokens + y.numel()
     p.step()
     return total / tokens

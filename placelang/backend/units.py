@@ -13,22 +13,29 @@ import torch
 from torch import Tensor, nn
 
 from placelang.backend.errors import failed, unsupported
+from placelang.backend.pretrained import SAME, Names
 from placelang.model.model import Model
+from placelang.program.inside import layers_of
 
 
 @attrs.frozen(eq=False)
 class Unit:
-    """`module` is the block, or the whole for the unit of everything else; parameters by full name, none twice."""
+    """`module` is the block, or the whole for the unit of everything else; parameters by their full name in the module,
+    none twice. `groups`: the group of the program that each belongs to."""
 
     name: str
     module: nn.Module
     params: Mapping[str, nn.Parameter]
+    groups: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def units(module: nn.Module, model: Model) -> tuple[Unit, ...]:
-    """The root unit, then the blocks in order. Raises BackendError where `module` is not what `model` describes."""
+def units(module: nn.Module, model: Model, names: Names = SAME, inside: bool = False) -> tuple[Unit, ...]:
+    """The root unit, then the blocks in order. `inside`: the program's groups are single operations.
+
+    Raises BackendError where `module` is not what `model` describes.
+    """
     named = dict(module.named_parameters())
-    described = {name: t.shape for name, t in model.named() if t.tied is None}
+    described = {names.tensor(name): names.shape(name, t) for name, t in model.named() if t.tied is None}
     real = {name: tuple(p.shape) for name, p in named.items()}
     if real != described:
         odd = sorted(name for name in {*real, *described} if real.get(name) != described.get(name))
@@ -39,17 +46,28 @@ def units(module: nn.Module, model: Model) -> tuple[Unit, ...]:
     frozen = [name for name, p in named.items() if not p.requires_grad]
     if frozen:
         raise unsupported(f"frozen parameters: {', '.join(frozen[:3])}", "modules whose parameters all train")
+    for name, t in model.named():
+        if t.tied is not None and _at(module, names.tensor(name)) is not named[names.tensor(t.tied)]:
+            raise failed("E501", f"`{names.tensor(name)}` is not tied in the module, as it is in `{model.name}`")
     root: dict[str, nn.Parameter] = {}
+    groups: dict[str, str] = {}
     blocks: list[Unit] = []
-    for stack in model.stacks:
-        for layer in range(stack.count):
-            owned = [stack.fqn(t, layer) for t in stack.tensors if t.tied is None]
+    for layer in layers_of(model, inside):
+        stack = layer.stack
+        for k in range(stack.count):
+            owned = {names.tensor(stack.fqn(t, k)): g.name for g in layer.own for t in g.tensors}
             if not stack.block:
                 root |= {name: named[name] for name in owned}
+                groups |= owned
             elif owned:
-                path = f"{stack.name}.{stack.first + layer}"
-                blocks.append(Unit(path, module.get_submodule(path), {name: named[name] for name in owned}))
-    return (*([Unit("root", module, root)] if root else []), *blocks)
+                path = names.block(stack, k)
+                blocks.append(Unit(path, module.get_submodule(path), {name: named[name] for name in owned}, owned))
+    return (*([Unit("root", module, root, groups)] if root else []), *blocks)
+
+
+def _at(module: nn.Module, name: str) -> object:
+    path, _, leaf = name.rpartition(".")
+    return getattr(module.get_submodule(path), leaf, None)
 
 
 @attrs.frozen

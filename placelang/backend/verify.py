@@ -1,33 +1,40 @@
 """Whether a run does what was predicted: its collectives and bytes, and its parameters against one device.
 
-Two runs on real processes. The first, in the plan's own precision, is counted: every collective of a steady step, the
-bytes of each state at rest, the samples that each rank reads. The second, in float64, is compared with a plain loop on
-one device over the same global batches, with SGD and AdamW: AdamW alone hardly sees a gradient of the wrong scale, and
-any lower precision hides small errors. Not for: proofs (`check`), or time.
+Two kinds of runs on real processes. The first, in the plan's own precision, is counted: every collective of a steady
+step, the bytes of each state at rest, the tokens that each rank reads. The others, in float64, are compared with a
+plain loop on one device over the same global batches: the gradient that the optimizer is given, and parameters after
+steps of SGD and of AdamW. AdamW alone hardly sees a gradient of the wrong scale, and any lower precision hides small
+errors. Not for: proofs (`check`), or time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from placelang.backend.apply import default_optimizer
 from placelang.backend.launch import Rank, launch
 from placelang.backend.ledger import Ledger
+from placelang.backend.loss import loss_sum
 from placelang.backend.parallel import Parallel
-from placelang.backend.predicted import Traffic, rest_bytes, traffic
+from placelang.backend.predicted import Traffic, rest_bytes
 from placelang.backend.recipe import recipe
-from placelang.backend.run import Job, Subject, differences, loss_sum, prepare, step
+from placelang.backend.run import Job, Subject, differences, prepare, step
 from placelang.backend.runtime import stored
+from placelang.backend.text import Batch
 from placelang.plan.dtypes import PRECISIONS
 from placelang.plan.plan import Plan, State
 
 BAR = 1e-10
 OPTIMIZERS = ("sgd", "adamw")
+GRADIENT = "gradient"
+_SMALL = 1e-4  # of the largest gradient of all: what is below counts as this, since some are zero but for rounding
 
 
 @attrs.frozen
@@ -62,7 +69,8 @@ class MemoryRow:
 
 @attrs.frozen
 class ParityRow:
-    """After `steps` steps in float64: the largest difference of any parameter to one device, and between ranks."""
+    """After `steps` steps in float64: the largest difference of any parameter to one device, and between ranks. For
+    "gradient": of any gradient, over the largest element of its tensor."""
 
     optimizer: str
     steps: int
@@ -129,7 +137,7 @@ class _Seen:
 
     table: tuple[Traffic, ...]
     rest: Mapping[State, int]
-    read: tuple[tuple[int, ...], ...]  # sample numbers of each step
+    read: tuple[tuple[tuple[int, int], ...], ...]  # of each step, samples with the places of the tokens read
     batch: tuple[tuple[int, ...], ...]  # sample numbers of each global batch
 
 
@@ -163,11 +171,14 @@ def verify(
     return Report(
         model=job.model().name,
         ranks=nproc,
-        collectives=_collectives(traffic(program), [s.table for s in counted]),
+        collectives=_collectives(job.traffic(program), [s.table for s in counted]),
         memory=tuple(
             MemoryRow(state.value, size, max(s.rest[state] for s in counted)) for state, size in predicted_rest.items()
         ),
-        parity=tuple(ParityRow(name, steps, p.difference, p.tensor, p.between_ranks) for name, p in seen[0][1].items()),
+        parity=tuple(
+            ParityRow(name, 1 if name == GRADIENT else steps, p.difference, p.tensor, p.between_ranks)
+            for name, p in seen[0][1].items()
+        ),
         data=_data(counted),
     )
 
@@ -187,13 +198,18 @@ def _collectives(predicted: tuple[Traffic, ...], real: list[tuple[Traffic, ...]]
 
 
 def _data(seen: list[_Seen]) -> DataRow:
-    """Only data axes are run, so every rank reads a part of its own."""
+    """Every token of a batch is read by equally many ranks: by one, times the ranks that no data axis tells apart."""
     samples = missing = repeated = 0
     for i, batch in enumerate(seen[0].batch):
-        read = [sample for s in seen for sample in s.read[i]]
+        read = Counter(token for s in seen for token in s.read[i])
+        copies = len(seen) // (len({s.read[i] for s in seen}) or 1)
+        width = len(batch) and sum(len(s.read[i]) for s in seen) // (len(batch) * copies)
         samples += len(batch)
-        missing += len(set(batch) - set(read)) + len(set(read) - set(batch))
-        repeated += len(read) - len(set(read))
+        for sample in batch:
+            times = [read.pop((sample, k), 0) for k in range(width)]
+            missing += not times or min(times) < copies
+            repeated += bool(times) and max(times) > copies
+        missing += len({sample for sample, _ in read})
     return DataRow(samples, missing, repeated)
 
 
@@ -201,7 +217,7 @@ def _data(seen: list[_Seen]) -> DataRow:
 
 
 def _both(rank: Rank, job: Job) -> tuple[_Seen, dict[str, _Parity]]:
-    return _count(job), {name: _parity(rank, job, name) for name in OPTIMIZERS}
+    return _count(job), {GRADIENT: _gradient(rank, job), **{name: _parity(rank, job, name) for name in OPTIMIZERS}}
 
 
 def _count(job: Job) -> _Seen:
@@ -218,12 +234,14 @@ def _count(job: Job) -> _Seen:
         ready(divisor)
 
     p.runtime.ready = weighed  # type: ignore[method-assign]
-    read: list[tuple[int, ...]] = []
+    read: list[tuple[tuple[int, int], ...]] = []
     batches: list[tuple[int, ...]] = []
     ledger = Ledger(p.mesh)
     for i in range(3):
         batch = data.batch(i, size)
-        read.append(tuple(int(n) for (part,) in p.shard(batch.index) for n in part))
+        tokens = batch.index[:, None] * job.seq + torch.arange(job.seq)
+        own = torch.cat([part.flatten() for (part,) in p.shard(tokens)]).tolist()
+        read.append(tuple((n // job.seq, n % job.seq) for n in own))
         batches.append(tuple(batch.index.tolist()))
         if i < 2:
             step(p, batch.tokens, batch.targets)
@@ -245,10 +263,56 @@ def _optimizer_bytes(p: Parallel) -> int:
     return stored(moments) + stored(masters)
 
 
+class _Show(torch.optim.Optimizer):
+    """Parameters become the gradients that an optimizer is given, which so come back whole like any update."""
+
+    def __init__(self, params: Iterable[nn.Parameter]) -> None:
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.copy_(param.grad)
+
+
+def _gradient(rank: Rank, job: Job) -> _Parity:
+    """The largest difference of a gradient to that on one device, each tensor by its own size."""
+    p = job.parallel(_in_float64(job, "sgd"), _Show)
+    recipe_ = recipe(p.program)
+    batch = job.text(recipe_).batch(0, job.batch(recipe_))
+    step(p, batch.tokens, batch.targets)
+    whole = p.full_parameters()
+    between = max(differences(whole))
+    worst, where = 0.0, ""
+    if rank.rank == 0:
+        module = job.module("fp64")
+        _alone(module, batch)
+        grads = {n: torch.zeros_like(q) if q.grad is None else q.grad for n, q in module.named_parameters()}
+        floor = _SMALL * max(float(g.abs().max()) for g in grads.values())
+        for name, grad in grads.items():
+            gap = float((grad - whole[name]).abs().max()) / max(float(grad.abs().max()), floor)
+            if not where or gap > worst:
+                worst, where = gap, name
+    dist.barrier()
+    return _Parity(worst, where, between)
+
+
+def _in_float64(job: Job, optimizer: str) -> Plan:
+    train = attrs.evolve(job.plan.train, precision=PRECISIONS["fp64"], optimizer=optimizer)
+    return attrs.evolve(job.plan, train=train)
+
+
+def _alone(module: nn.Module, batch: Batch) -> None:
+    """Forward and backward of a global batch on one device."""
+    output = module(batch.tokens)
+    loss = loss_sum(getattr(output, "logits", output), batch.targets) / batch.targets.numel()
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
 def _parity(rank: Rank, job: Job, optimizer: str) -> _Parity:
     """The largest difference to a plain loop on one device, which rank 0 runs alone."""
-    train = attrs.evolve(job.plan.train, precision=PRECISIONS["fp64"], optimizer=optimizer)
-    p = job.parallel(attrs.evolve(job.plan, train=train))
+    p = job.parallel(_in_float64(job, optimizer))
     recipe_ = recipe(p.program)
     data, size = job.text(recipe_), job.batch(recipe_)
     for i in range(job.steps):
@@ -262,7 +326,7 @@ def _parity(rank: Rank, job: Job, optimizer: str) -> _Parity:
         alone = default_optimizer(optimizer, module.parameters(), job.lr)
         for i in range(job.steps):
             batch = data.batch(i, size)
-            (loss_sum(module(batch.tokens), batch.targets) / batch.targets.numel()).backward()  # type: ignore[no-untyped-call]
+            _alone(module, batch)
             alone.step()
             alone.zero_grad()
         for name, param in module.named_parameters():

@@ -243,10 +243,13 @@ def run(
     _NPROC,
     _STEPS,
     _TEXT,
+    _FORCE,
+    click.option("--simulate", is_flag=True, help="Without torch: on simulated ranks, a small model, in numpy."),
     _JSON,
     examples="""
     place verify train.place --nproc 2
     place verify train.place --nproc 2 --steps 5 --json
+    place verify train.place --simulate
 """,
 )
 def verify(
@@ -256,14 +259,23 @@ def verify(
     nproc: int | None,
     steps: int | None,
     text: str | None,
+    force: bool,
+    simulate: bool,
     as_json: bool,
     plain: bool,
 ) -> None:
     """Run FILE for a few steps and hold it against its prediction and against one device (needs placelang[torch])."""
     from placelang.tools.screen import Screen
+
+    if simulate:
+        if steps is not None or text is not None:
+            raise click.UsageError("--simulate has steps and data of its own: leave --steps and --text out")
+        from placelang.tools.simulated import simulate as run_simulate
+
+        _finish(run_simulate(Screen(as_json, plain), file, sets, model, nproc=nproc, force=force))
     from placelang.tools.verify import verify as run_verify
 
-    _finish(run_verify(Screen(as_json, plain), file, sets, model, nproc=nproc, steps=steps, text=text))
+    _finish(run_verify(Screen(as_json, plain), file, sets, model, nproc=nproc, steps=steps, text=text, force=force))
 
 
 @_command(

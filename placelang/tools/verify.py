@@ -34,16 +34,24 @@ def verify(
     nproc: int | None,
     steps: int | None,
     text: str | None,
+    force: bool = False,
 ) -> bool:
-    """Verify and say so; whether everything was as predicted."""
+    """Verify and say so; whether everything was as predicted. A run that is forced shows what is wrong with it."""
     screen = of_this_rank(screen)
-    job = ready(file, sets, model, nproc=nproc, text=text)
+    job = ready(file, sets, model, nproc=nproc, text=text, force=force)
     if isinstance(job, tuple):
         return refuse(screen, file, job, _NOTHING)
     from placelang.backend.verify import verify as compare
 
+    if job.forced:
+        screen.show(job.strategy.diagnostics)
+        screen.err("forced: this run does not train like one device\n")
     screen.out(job.head)
-    report = attempt(screen, lambda: compare(job.plan, job.model, job.nproc, steps=steps or STEPS, source=job.source))
+    count = steps or STEPS
+    report = attempt(
+        screen,
+        lambda: compare(job.plan, job.model, job.nproc, steps=count, source=job.source, force=job.forced),
+    )
     if isinstance(report, tuple):
         return refuse(screen, file, report, _NOTHING)
     screen.answer({"file": file, "diagnostics": [], **report.json_value()})
@@ -83,7 +91,7 @@ def table(screen: Screen, report: Report) -> list[str]:
     )
     bar = report.parity[0].bar if report.parity else 0.0
     lines += section(
-        f"parameters in float64, largest difference (bar {bar:.0e})",
+        f"gradient and parameters in float64, largest difference (bar {bar:.0e})",
         ("", "steps", "to one device", "between ranks"),
         [(r.optimizer, str(r.steps), f"{r.difference:.1e}", f"{r.between_ranks:.1e}") for r in report.parity],
         [r.ok for r in report.parity],

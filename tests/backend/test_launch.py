@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -199,3 +200,16 @@ def test_under_torchrun_nothing_is_started(tmp_path: Path) -> None:
     assert len(lines) == 2, done.stderr
     assert len(set(lines)) == 1
     assert lines[0].startswith("E503 True ")
+
+
+def test_place_run_under_torchrun(tmp_path: Path) -> None:
+    """The command starts nothing itself, takes its ranks from the launcher, and rank 0 alone speaks."""
+    text = tmp_path / "train.place"
+    text.write_text("mesh (dp = *, tp = 2)\napply zero1(dp) * tensor_parallel(tp)\ntrain (seq = 16, micro_batch = 2)\n")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "placelang", "run", str(text), "--steps", "2", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["ok"], told["ranks"], told["differences"]) == (True, 2, [0.0, 0.0])

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placelang.backend.apply import parallelize
+from placelang.backend.build import build
 from placelang.backend.errors import BackendError
 from placelang.backend.launch import Rank, launch
 from placelang.backend.ledger import Ledger
 from placelang.backend.parallel import Parallel
 from placelang.backend.run import run
 from placelang.backend.verify import verify
+from placelang.plan.dtypes import PRECISIONS
 from tests.backend.plans import plan
 from tests.backend.test_build import Own
+from tests.backend.texts import GPT, load
 
 IGNORED = -100
 
@@ -113,6 +117,49 @@ def test_a_ragged_batch_weighs_every_token_equally(
     name: str, microbatches: int, form: str, make: Callable[[], nn.Module]
 ) -> None:
     assert max(launch(own_loop, 2, name, microbatches, form, make, limit=90)) < 1e-12
+
+
+def split_loop(rank: Rank, mesh: str, strategy: str, microbatches: int) -> float:
+    """The loop that the documentation shows, on a model whose inside is split, from ragged batches."""
+    shape, model = load(f"mesh ({mesh})\napply {strategy}", GPT, microbatches)
+    shape = attrs.evolve(shape, train=attrs.evolve(shape.train, precision=PRECISIONS["fp64"]))
+    module = build(model, dtype="fp64")
+    p = parallelize(shape, module, model=model, optimizer=lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.5))
+    alone = build(model, dtype="fp64")
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.5)
+    for step in range(2):
+        tokens, targets = _batch(step)
+        for x, y in p.shard(tokens, targets):
+            p.backward(*p.loss(p.model(x), y))
+        assert p.step() == int((targets != IGNORED).sum())
+        _loss(alone(tokens), targets, "mean").backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    whole = p.full_parameters()
+    return max(float((q.detach() - whole[n]).abs().max()) for n, q in alone.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("mesh", "strategy", "microbatches"),
+    [("tp = 2", "megatron_sp(tp)", 2), ("dp = 1, cp = 2", "zero3(dp * cp) * all_gather_cp(cp)", 1)],
+)
+def test_a_ragged_batch_of_a_model_that_is_split(mesh: str, strategy: str, microbatches: int) -> None:
+    assert max(launch(split_loop, 2, mesh, strategy, microbatches, limit=120)) < 1e-12
+
+
+def test_samples_whose_tokens_do_not_divide() -> None:
+    for said in launch(short_samples, 2, limit=60):
+        assert "samples of 9 tokens do not divide into 2 runs" in said
+
+
+def short_samples(rank: Rank) -> str:
+    shape, model = load("mesh (tp = 2)\napply megatron_sp(tp)", GPT)
+    p = parallelize(shape, build(model), model=model)
+    try:
+        p.shard(torch.zeros(2, 9, dtype=torch.int64))
+    except BackendError as error:
+        return error.diagnostic.message
+    return ""
 
 
 def test_a_module_of_ones_own_is_verified() -> None:

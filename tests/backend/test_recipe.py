@@ -7,8 +7,9 @@ import pytest
 
 from placelang.backend.apply import with_ranks
 from placelang.backend.errors import BackendError
-from placelang.backend.recipe import Reduction, recipe, unsound
-from placelang.plan.mesh import Axis, Mesh, Role
+from placelang.backend.recipe import Reduction, recipe
+from placelang.backend.sound import step_program
+from placelang.plan.mesh import Axis, Mesh, Role, View
 from placelang.plan.plan import Plan
 from placelang.program.lower import lower
 from tests.backend.plans import plan, tiny
@@ -37,7 +38,7 @@ def test_the_table_of_a_few() -> None:
     [
         (plan("flat", 2), "optimizer split along `flat`"),
         (plan("no_update", 2), "updates do not return"),
-        (plan("zero3_once", 2), "reduced once a step"),
+        (plan("zero3_once", 2), "scattered once a step"),
         (plan("zero1", 2, precision="fsdp_mixed"), "whose views have another dtype"),
         (plan("zero3", 2, precision="bf16_fp32_grads"), "FSDP2 accumulates"),
         (plan("ddp", 2, optimizer="lamb"), "the optimizer `lamb`"),
@@ -55,24 +56,23 @@ def test_refused_with_what_is_supported_instead(strategy: Plan, words: str) -> N
 
 
 def test_axes_of_other_roles_are_refused_unless_they_have_one_rank() -> None:
-    for size, refused in ((1, False), (2, True)):
-        base = plan("ddp", 2)
-        strategy = attrs.evolve(base, mesh=Mesh((*base.mesh.axes, Axis("tp", Role.TENSOR, size))))
+    base = plan("ddp", 2)
+    for role, size, refused in ((Role.EXPERT, 1, False), (Role.EXPERT, 2, True), (Role.TENSOR, 2, False)):
+        strategy = attrs.evolve(base, mesh=Mesh((*base.mesh.axes, Axis("x", role, size))))
         if not refused:
             found(strategy)
             continue
-        with pytest.raises(BackendError, match="axis `tp` of role tensor"):
+        with pytest.raises(BackendError, match=f"axis `x` of role {role.value}"):
             found(strategy)
 
 
-def test_unsound_names_the_axis_and_ignores_axes_of_one_rank() -> None:
-    problem = unsound(recipe(lower(plan("none", 2), tiny())))
-    assert problem is not None
-    assert "`dp`" in problem.message
-    assert unsound(recipe(lower(plan("none", 1), tiny()))) is None
-    inner = unsound(recipe(lower(plan("ddp_inner", 2, 2), tiny())))
-    assert inner is not None
-    assert "`dp_replicate`" in inner.message
+def test_an_unsound_plan_is_refused_unless_forced_and_axes_of_one_rank_do_no_harm() -> None:
+    with pytest.raises(BackendError, match="`dp`") as error:
+        step_program(plan("none", 2), tiny())
+    assert error.value.diagnostic.code == "E201"
+    assert step_program(plan("none", 2), tiny(), force=True)
+    with pytest.raises(BackendError, match="`dp_replicate`"):
+        step_program(plan("ddp_inner", 2, 2), tiny())
 
 
 def test_an_axis_without_a_size_gets_what_is_left() -> None:
@@ -86,6 +86,12 @@ def test_an_axis_without_a_size_gets_what_is_left() -> None:
         with pytest.raises(BackendError) as error:
             with_ranks(strategy, ranks)
         assert error.value.diagnostic.code == code
+
+
+def test_an_axis_without_a_size_leaves_views_as_they_are() -> None:
+    base = plan("ddp", None)
+    view = View("other", (Axis("a", Role.EXPERT, 2), Axis("b", Role.DATA)), ("dp",))
+    assert with_ranks(attrs.evolve(base, mesh=attrs.evolve(base.mesh, views=(view,))), 4).mesh.views == (view,)
 
 
 def test_a_size_that_nobody_gave() -> None:

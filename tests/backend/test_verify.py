@@ -56,7 +56,7 @@ def test_predicted_is_real(
     bad = [row for row in (*report.collectives, *report.memory, *report.parity, report.data) if not row.ok]
     assert report.ok, bad
     assert bool(report.collectives) == (ranks > 1)
-    assert {row.optimizer for row in report.parity} == {"sgd", "adamw"}
+    assert {row.optimizer for row in report.parity} == {"gradient", "sgd", "adamw"}
     assert json.loads(json.dumps(report.json_value()))["ok"] is True
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "doctor": ["doctor"],
     "run": ["run", CARD, "--nproc", "2", "--steps", "1"],
     "verify": ["verify", CARD, "--nproc", "2", "--steps", "1"],
+    "verify --simulate": ["verify", CARD, "--simulate"],
 }
 
 

@@ -79,6 +79,21 @@ def test_every_published_node_is_covered() -> None:
     assert all("system" in row for row in PUBLISHED["devices"] if {"node_nics", "node_devices"} & row.keys())
 
 
+@pytest.mark.parametrize("row", PUBLISHED["left_out"], ids=lambda row: str(row["id"]))
+def test_figures_left_out_are_not_ours_and_say_why(row: dict[str, Any]) -> None:
+    found = device(named(row["id"]))
+    ours = dict(found.peaks) | {"memory": found.memory, "bandwidth": found.bandwidth}
+    assert row["figures"] and row["why"]
+    assert all(ours.get(figure) != value for figure, value in row["figures"].items())
+
+
+def test_every_published_figure_names_its_source() -> None:
+    short = PUBLISHED["sources"].keys()
+    assert all(row["sources"] or not {"peaks", "bandwidth"} & row.keys() for row in PUBLISHED["devices"])
+    assert all(row.get("source", "simumax") in short for row in PUBLISHED["left_out"])
+    assert len(PUBLISHED["devices"]) == 35 and len(PUBLISHED["links"]) == 26
+
+
 @pytest.mark.parametrize("row", PUBLISHED["links"], ids=lambda row: str(row["id"]))
 def test_links_are_as_published(row: dict[str, Any]) -> None:
     found = part(named(row["id"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from placelang.source import Source
 from placelang.syntax import ast
 from placelang.syntax.parser import parse
 
-COUNTS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "counts.json").read_text())["models"]
+PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "counts.json").read_text())
+COUNTS: list[dict[str, Any]] = PUBLISHED["models"]
 FILES = sorted((_resources.data("stdlib") / "models").glob("*.place"))
 
 
@@ -32,6 +34,50 @@ def test_counts_are_exact(row: dict[str, Any]) -> None:
     assert model.params == row["params"]
     if "params_active" in row:
         assert model.params_active == row["params_active"]
+
+
+def rows(model: Model, name: str) -> int | None:
+    """How many rows a table of the embedding has."""
+    return next((t.shape[0] for stack in model.stacks for t in stack.tensors if t.name == name), None)
+
+
+def norms(model: Model) -> int:
+    layer = next(stack for stack in model.stacks if stack.indexed)
+    return sum(t.role == "norm" and t.name.endswith("norm.weight") for t in layer.tensors)
+
+
+def holds(pattern: str) -> Callable[[Model], bool]:
+    return lambda model: any(re.fullmatch(pattern, t.name) for stack in model.stacks for t in stack.tensors)
+
+
+SHAPES: dict[str, Callable[[Model], object]] = {
+    "tied_embedding": lambda m: any(t.tied for stack in m.stacks for t in stack.tensors),
+    "qkv_bias": holds(r"attn\.w(q|qkv)\.bias"),
+    "qk_norm": holds(r"attn\.q_norm\.weight"),
+    "attention_sinks": holds(r"attn\.sinks"),
+    "embedding_layernorm": holds(r"embed\.norm\.weight"),
+    "parallel_block": lambda m: m.trait("block") == "parallel",
+    "norms_per_layer": norms,
+    "learned_positions": lambda m: rows(m, "embed.positions.weight"),
+    "type_vocab": lambda m: rows(m, "embed.types.weight"),
+    "q_lora_rank": lambda m: m.size("q_lora_rank") or 0,
+    "shared_experts": lambda m: (m.size("shared_ffn") or 0) // (m.size("moe_ffn") or 1),
+    "encoder_layers": lambda m: m.size("layers"),
+    "image_size": lambda m: round(((m.size("tokens") or 1) - 1) ** 0.5) * (m.size("patch_size") or 0),
+}
+"""What a shape says that is neither a size nor a trait of a model."""
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=lambda row: str(row["id"]))
+def test_shapes_are_as_published(row: dict[str, Any]) -> None:
+    model = known(re.sub("[-.]", "_", row["id"]))
+    found = dict(model.traits) | dict(model.sizes)
+    assert {name: SHAPES[name](model) if name in SHAPES else found.get(name) for name in row["dims"]} == row["dims"]
+
+
+def test_what_is_published_and_not_compared_says_why() -> None:
+    assert len(COUNTS) == 75 and all(row["dims"] for row in COUNTS)
+    assert all(PUBLISHED["left_out"].values())
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -283,6 +283,37 @@ def test_verify_agrees(example: str) -> None:
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
+def test_a_forced_verification_shows_what_is_wrong() -> None:
+    done = process("verify", str(EXAMPLES / "no_reduction.place"), "--nproc", "2", "--steps", "1", "--force")
+    assert done.returncode == 1
+    assert "error[E201]" in done.stderr
+    assert "forced" in done.stderr
+    assert "NOT AS PREDICTED" in done.stdout
+    assert done.stdout.endswith("not verified: see the marked rows\n")
+
+
+def test_simulation_needs_no_torch_and_no_processes(card: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = place("verify", card, "--simulate", "--set", "dp=2")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "equal to one device" in done.stdout
+    refused = place("verify", wrong, "--simulate")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "error[E201]" in refused.stderr
+    forced = place("verify", wrong, "--simulate", "--force")
+    assert forced.exit_code == 1
+    assert "wrong by up to" in forced.stdout
+    assert forced.stdout.endswith("NOT EQUAL to one device\n")
+    told = json.loads(place("verify", wrong, "--simulate", "--force", "--json").stdout)
+    assert (told["ok"], told["outcome"], told["ranks"]) == (False, "differs", 2)
+    assert told["mismatches"]
+    assert place("verify", card, "--simulate", "--steps", "2").exit_code == 2
+
+    from placelang.tools import simulated
+
+    monkeypatch.setattr(simulated, "find_spec", lambda name: None)
+    assert "error[E502]" in place("verify", card, "--simulate").stderr
+
+
 # --- streams and faults ---------------------------------------------------------------------------------------------
 
 
