@@ -20,6 +20,7 @@ from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
+from placelang.program.atoms import refined
 from placelang.program.event import Buf
 from placelang.program.lower import lower, opens, single_device
 from placelang.program.program import Program, sample
@@ -59,6 +60,7 @@ def check(program: Program, against: Program | Reference, plan: Plan | None = No
 
 def check_plan(plan: Plan, model: Model) -> Checked:
     """Lower a plan, judge it, and look for the cheapest plan edits that make it sound."""
+    plan = refined(plan) or plan
     inside = opens(plan)
     alone = lower(single_device(plan), model, inside=inside)
     lowered = lower(plan, model)

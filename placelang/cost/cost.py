@@ -19,6 +19,7 @@ from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model
 from placelang.plan.plan import Assumption, Plan
 from placelang.plan.values import Unknown, Value
+from placelang.program.atoms import refined
 from placelang.program.program import Program
 from placelang.program.stages import Stages
 from placelang.quantity import Quantity
@@ -85,7 +86,8 @@ class Cost:
 
 def cost(plan: Plan, model: Model, program: Program) -> Cost:
     """The cost of one step of `program`, which `plan` denotes for `model`."""
-    values = {axis.name: axis.size for axis in plan.mesh.axes if axis.size is not None}
+    values = {axis.name: axis.size for axis in program.mesh.axes if axis.size is not None}
+    plan = refined(plan) or plan
     values |= dict(model.sizes)
     values["M"] = plan.train.microbatches
     if plan.train.seq is not None:

@@ -15,6 +15,7 @@ from placelang.model.model import Model
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import Keep, Replicate
+from placelang.program.atoms import refined
 from placelang.program.event import At, Buf, End, Event, Op, Phase, Var
 from placelang.program.facts import Facts, on
 from placelang.program.inside import MICROBATCH, Layer
@@ -36,7 +37,8 @@ def single_device(plan: Plan) -> Plan:
 
 def opens(plan: Plan) -> bool:
     """Whether an axis splits more than samples, so that what is inside a layer matters."""
-    return any(axis.role not in (Role.DATA, Role.STAGE) for axis in plan.mesh.axes)
+    axes = (*plan.mesh.axes, *(axis for view in plan.mesh.views for axis in view.axes))
+    return any(axis.role not in (Role.DATA, Role.STAGE) for axis in axes)
 
 
 def lower(plan: Plan, model: Model, profile: Profile = PROFILES["torch"], inside: bool | None = None) -> Program:
@@ -45,6 +47,7 @@ def lower(plan: Plan, model: Model, profile: Profile = PROFILES["torch"], inside
     `inside`: open layers to their operations; by default where an axis splits the inside of a layer. A program and its
     one-device reference must be lowered alike.
     """
+    plan = refined(plan) or plan
     f = Facts(plan, model, profile, opens(plan) if inside is None else inside)
     return Program(
         mesh=plan.mesh,

@@ -108,6 +108,8 @@ class _Wiring:
         letters = o.letters[k]
         if o.kind == "opaque":
             return  # nothing says how a layer whose inside is not known would go on with the whole
+        found: list[list[Move]] = []  # by axis, outer first
+        gathered: set[str] = set()  # dims of which an axis further out is
         for axis, label in source.flow.layout:
             if label.dim not in source.letters:
                 continue
@@ -115,12 +117,22 @@ class _Wiring:
             elsewhere = {t[axis] for t in tensors if axis in t}
             others = {split for n, own in self._others(o, k) if (split := self._letter(n, own, axis))}
             if o.kind == "attention" and label.dim == "s" and "a" not in others:
-                yield from self._tokens(o, k, axis)
+                found.append([*self._tokens(o, k, axis)])
             elif o.role.startswith("experts") and (to := self._dealt(o, axis, letter, elsewhere, others)):
-                yield to
-            elif letter in o.whole or (letter == "s" and "a" in others) or (elsewhere and letter not in elsewhere):
+                found.append([to])
+            elif (
+                letter in o.whole
+                or (letter == "s" and "a" in others)
+                or (elsewhere and letter not in elsewhere)
+                or label.dim in gathered
+            ):
                 why = f"`{o.name}` reads all of it"
-                yield Move(Op.ALL_GATHER, (axis,), label.dim, back=Op.REDUCE_SCATTER, why=why)
+                found.append([Move(Op.ALL_GATHER, (axis,), label.dim, back=Op.REDUCE_SCATTER, why=why)])
+                gathered.add(label.dim)
+        # What is gathered is gathered inner axes first; experts lie over the axes of a deal outer first.
+        dealt = o.role.startswith("experts") and any("e" in t.values() for t in tensors)
+        for moves in found if dealt else reversed(found):
+            yield from moves
         if o.kind == "add":
             yield from self._aligned(o, k, source)
         for t in tensors:

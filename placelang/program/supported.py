@@ -31,6 +31,7 @@ from placelang.plan.steps import (
     When,
 )
 from placelang.plan.text import step_text
+from placelang.program.atoms import refined
 from placelang.program.inside import layers_of
 from placelang.program.lower import opens
 from placelang.program.stages import layer_shard
@@ -51,8 +52,8 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     for axis in plan.mesh.axes:
         if axis.role not in _ROLES:
             yield _not_yet(f"axes of role {axis.role.value}", axis.span)
-    for view in plan.mesh.views:
-        yield _not_yet("mesh views (`over`)", view.span)
+    if refined(plan) is None:
+        yield _not_yet("mesh views (`over`) of several axes whose sizes are not known", plan.mesh.views[0].span)
     if opens(plan) and not graph_is_known(model):
         axis = next(a for a in plan.mesh.axes if a.role is not Role.DATA)
         yield _not_yet(f"`{axis.name}` inside the layers of {model.name}, whose operations it does not know", axis.span)

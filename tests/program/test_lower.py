@@ -137,7 +137,6 @@ def test_layouts(case: str, expected: dict[str, str | None]) -> None:
 
 
 UNSUPPORTED = [
-    ("mesh (dp = 2)\nmesh moe (edp = 2) over (dp)\n" + Z3, "mesh moe (edp = 2) over (dp)"),
     (ONE + "params: shard(dp, dim = flat)", "shard(dp, dim = flat)"),
     (ONE + "params: shard(dp, pad = 128)", "shard(dp, pad = 128)"),
     (ONE + "params: shard(dp, min = 100)", "shard(dp, min = 100)"),
