@@ -50,7 +50,7 @@ def prune(program: Program) -> Pruned:
     for path, event in reversed(events):
         stages = [stage for stage in of.where(event.where) if stage in live]
         if event.op is Op.SEND:
-            if not isinstance(event.target, int) or live[event.target].isdisjoint(event.outs):
+            if not isinstance(event.target, int) or live.get(event.target, set()).isdisjoint(event.outs):
                 continue
             live[event.target].difference_update(event.outs)
         elif all(live[stage].isdisjoint(event.outs) for stage in stages):

@@ -14,7 +14,7 @@ import attrs
 
 from placelang.cost.expr import Expr, constant, product, symbol, total
 from placelang.cost.sizes import name_of, padded, ranks, width
-from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
+from placelang.program.event import COLLECTIVES, SCALARS, Buf, Event, Layout, Op, Phase
 from placelang.program.inside import MICROBATCH
 from placelang.program.layouts import events, key, layouts, scattered
 from placelang.program.program import Program
@@ -82,6 +82,9 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
         layers = product(constant(program.loops[loop] or 0) for loop in loops if loop != MICROBATCH)
         row.calls.append(_times(looped) * layers)
         for buf in event.ins:
+            if buf.kind in SCALARS:
+                row.values.append(_times(looped) * layers * width(event.dtype))
+                continue
             if key(buf) not in known:
                 row.values.append(_times(looped) * layers * _activation(event, buf, program) * width(event.dtype))
                 continue

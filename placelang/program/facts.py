@@ -41,6 +41,7 @@ class Unit(Frozen):
     groups: tuple[str, ...]
     at: tuple[Var, ...]
     where: tuple[At, ...] = ()  # the stages that hold it
+    trained: tuple[str, ...] = ()  # those of its groups that an optimizer updates
 
     def bufs(self, kind: str, groups: Sequence[str] | None = None) -> tuple[Buf, ...]:
         return tuple(Buf(kind, name, self.at) for name in (self.groups if groups is None else groups))
@@ -92,7 +93,7 @@ class Facts:
     def units(self) -> tuple[Unit, ...]:
         """Those outside the blocks first."""
         blocks = [
-            Unit(tuple(g.name for g in layer.own), layer.at, self.place(index))
+            self._unit(tuple(g.name for g in layer.own), layer.at, self.place(index))
             for index, layer in enumerate(self.layers)
             if layer.looped and layer.own
         ]
@@ -101,11 +102,15 @@ class Facts:
             if not group.indexed:
                 outside.setdefault(group.where, []).append(group.name)
         roots = [
-            Unit(tuple(names), (), where)
+            self._unit(tuple(names), (), where)
             for where, root in outside.items()
             for names in ([root] if self.profile.root_unit else [[k] for k in root])
         ]
         return (*roots, *blocks)
+
+    def _unit(self, names: tuple[str, ...], at: tuple[Var, ...], where: tuple[At, ...]) -> Unit:
+        trained = {g.name for g in self.groups if g.trainable}
+        return Unit(names, at, where, tuple(name for name in names if name in trained))
 
     def units_of(self, layer: Layer) -> list[Unit]:
         return [u for u in self.units if set(layer.groups_read) & set(u.groups)]

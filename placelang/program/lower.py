@@ -165,6 +165,7 @@ def _loss(f: Facts) -> Event:
         outs=(Buf("dx", "logits"),),
         phase=Phase.FORWARD,
         axes=tuple(axis for axis, label in last.flow.layout if label.dim == "v"),
+        power=0 if f.plan.train.loss_scale is None else 1,
         dtype=f.precision.view,
     )
 

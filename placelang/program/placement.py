@@ -40,6 +40,11 @@ class Placement(Frozen):
                 layout += tuple((axis, Label(r.dim, _partition(r.pad))) for axis in r.axes)
         return layout
 
+    def delivered(self) -> Layout:
+        """How the gradient lies when the optimizer reads it."""
+        layout = self.after(self.accumulated(), When.STEP)
+        return (*layout, *self.missing(layout))
+
     def missing(self, layout: Layout) -> Layout:
         """What the optimizer's layout splits beyond `layout`, when it refines it."""
         return self.opt[len(layout) :] if self.opt[: len(layout)] == layout else ()

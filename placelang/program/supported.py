@@ -68,8 +68,6 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     yield from _model(plan)
     train = plan.train
     for name, said in (
-        ("clip", train.clip is not None),
-        ("loss_scale", train.loss_scale is not None),
         ("frozen", bool(train.frozen)),
         ("dropout", train.dropout > 0),
         ("loss = samples", train.loss == "samples"),

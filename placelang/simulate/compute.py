@@ -136,7 +136,7 @@ def loss(m: Machine, event: Event) -> None:
         else:
             made = [units.loss_gradient(logits[0], data[0]["target"], data[0]["weight"], m.total)]
         for rank, dy in zip(group, made, strict=True):
-            m.put(rank, event.outs[0], {"": dy})
+            m.put(rank, event.outs[0], {"": dy * m.scale**event.power})
     if len(group) > 1:  # the largest logit, the sum of powers, and the target's logit, which the loss itself needs
         for stage in m.stages:
             m.meters[stage].reduced(event, 3, 3 * data[0]["target"].size)
