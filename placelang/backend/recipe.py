@@ -12,7 +12,7 @@ import attrs
 from placelang.backend.errors import failed, unsupported
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.plan.mesh import Role
-from placelang.plan.plan import State, Train
+from placelang.plan.plan import State
 from placelang.program.event import Event, Layout, Op, Phase
 from placelang.program.layouts import events
 from placelang.program.program import Program
@@ -56,7 +56,7 @@ class Recipe:
 def recipe(program: Program) -> Recipe:
     """Raises BackendError: E501 naming what is not supported and what is; E121 where a size is not known."""
     _sizes(program)
-    _job(program.train)
+    _job(program)
     found_events = tuple(events(program.body))
     reductions = [(e, "microbatch" in w) for e, w in found_events if e.op in (Op.ALL_REDUCE, Op.REDUCE_SCATTER)]
     gathers = [(e, w) for e, w in found_events if e.op is Op.ALL_GATHER]
@@ -113,14 +113,15 @@ def _sizes(program: Program) -> None:
             raise unsupported(f"axis `{axis.name}` of role {axis.role.value} with {axis.size} ranks", _RUNS, axis.span)
 
 
-def _job(train: Train) -> None:
+def _job(program: Program) -> None:
     """What the job may ask of this version."""
+    train = program.train
     if train.optimizer not in OPTIMIZERS:
         raise unsupported(f"the optimizer `{train.optimizer}`", "`optimizer =` " + ", ".join(OPTIMIZERS))
     asked = {
         "clipping (`clip`)": train.clip is not None,
         "loss scaling (`loss_scale`)": train.loss_scale is not None,
-        "frozen parameters (`frozen`)": bool(train.frozen),
+        "frozen parameters": any(not group.trainable for group in program.groups),
         "dropout": train.dropout != 0,
         "a loss per sample (`loss = samples`)": train.loss != "tokens",
     }

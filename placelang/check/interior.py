@@ -129,7 +129,7 @@ def wgrad(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
     same_layout(event, ins, 0, 1, "Ein")
     splits = _kept_splits(event, compute, stash, ins)
     result: list[Type] = []
-    for k in range(2, len(ins)):
+    for k in range(2, 2 + len(event.outs)):
         view = ins[k]
         mine = {axis for axis, _ in view.layout}
         summed = tuple(axis for axis in splits if axis not in mine)

@@ -106,7 +106,7 @@ def wgrad(event: Event, ins: Types, ctx: Context) -> Types:
         }
         return Type.of((), made)
 
-    return tuple(gradient(ctx.values[view].owner) for view in views)
+    return tuple(gradient(ctx.values[view].owner) for view in views[: len(event.outs)])
 
 
 def acc(event: Event, ins: Types, ctx: Context) -> Types:
@@ -286,7 +286,7 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.FORWARD: (forward, lambda n, m: n >= 1 and m == 2),
     Op.LOSS: (interior.loss, lambda n, m: (n, m) == (2, 1)),
     Op.BACKWARD: (backward, lambda n, m: n >= 2 and m == 1),
-    Op.WGRAD: (wgrad, lambda n, m: n >= 3 and m == n - 2),
+    Op.WGRAD: (wgrad, lambda n, m: 1 <= m <= n - 2),
     Op.ACC: (acc, lambda n, m: (n, m) == (1, 1)),
     Op.ALL_GATHER: (all_gather, _pairs),
     Op.ALL_TO_ALL: (all_to_all, _pairs),

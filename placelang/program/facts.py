@@ -53,7 +53,7 @@ class Facts:
     def __init__(self, plan: Plan, model: Model, profile: Profile, inside: bool) -> None:
         self.plan, self.profile, self.model = plan, profile, model
         self.precision = plan.train.precision
-        self.layers = layers_of(model, inside)
+        self.layers = layers_of(model, inside, plan.train.frozen)
         self.stages = stages(plan, model, ((y.key, y.stack.count) for y in self.layers if y.looped))
         self.groups = tuple(attrs.evolve(group, where=self._held(group)) for y in self.layers for group in y.own)
         self.places: dict[str, Placement] = {

@@ -94,7 +94,7 @@ def after(event: Event, forms: Forms, groups: Mapping[str, Group]) -> Iterator[t
         wrt = event.compute.wrt if opened and event.compute is not None else 0
         yield event.outs[0], (ins[1][wrt],) if opened and wrt < len(ins[1]) else ins[0]
     elif op is Op.WGRAD:
-        yield from zip(event.outs, ins[2:], strict=True)
+        yield from zip(event.outs, ins[2:], strict=False)
     elif op is Op.OPT:
         yield from zip(event.outs, (ins[0], ins[2]), strict=True)
     elif op in (Op.LOSS, Op.ADD):

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 
+import attrs
+
 from placelang.model.model import Model
+from placelang.plan.dtypes import PRECISIONS
 from placelang.plan.plan import Plan
-from placelang.plan.steps import When
+from placelang.plan.steps import Keep, When
 from placelang.program.program import Program
 from tests.simulate.opened import alone, opened, read, small
 from tests.simulate.strategies import both, ddp, deep, hsdp, mesh, tiny, zero1, zero2, zero3
@@ -75,4 +78,41 @@ def whole_gradient() -> tuple[Base, ...]:
         staged("clip = 2, loss_scale = 8", ", dp = 2", " * shard(dp) | gather(dp)", "grads[tied]: all_reduce(pp)"),
         split("clip = 2"),
         split("loss_scale = 8", "params: shard(dp)"),
+    )
+
+
+def lora(plan: Plan) -> Base:
+    """Adapters beside a frozen base."""
+    return (plan, *both(plan, adapted(tiny())))
+
+
+def adapted(model: Model) -> Model:
+    """Everything frozen but the norms in the blocks."""
+    stacks = tuple(
+        attrs.evolve(s, tensors=tuple(attrs.evolve(t, frozen=not (s.block and t.role == "norm")) for t in s.tensors))
+        for s in model.stacks
+    )
+    return attrs.evolve(model, stacks=stacks)
+
+
+@cache
+def frozen() -> tuple[Base, ...]:
+    """Some parameters are frozen, by the job or by the model: in front, in blocks, behind, tied ones, and all but few."""
+    each = When.MICROBATCH
+    front, inner, head = {"frozen": ("embed.weight",)}, {"frozen": ("blocks.*.up.*",)}, {"frozen": ("final.*",)}
+    untied = tiny(tied=False)
+    parts = {"frozen": ("embed.*", "blocks.**")}
+    return (
+        *_data(inner),
+        *_data(front, untied),
+        *((p, *both(p)) for p in (zero3(mesh(dp=2), **front), zero2(mesh(dp=2), each, **head))),
+        *((p, *both(p, untied)) for p in (zero3(mesh(dp=2), **parts), ddp(mesh(dp=3), **parts, **CLIP))),
+        *(lora(make(mesh(dp=2), **SGD)) for make in (ddp, zero1, zero2, zero3)),
+        lora(zero3(mesh(dp=2), Keep.MICROBATCH, each)),
+        lora(zero3(mesh(dp=2), precision=PRECISIONS["bf16"])),
+        staged('frozen = "embed.weight"', ", dp = 2", " * shard(dp) | gather(dp)"),
+        staged('frozen = "blocks.*.up.*"', lines="grads[tied]: all_reduce(pp)"),
+        staged("clip = 2", model=adapted(tiny())),
+        split('frozen = ["layers.*.attn.wq.weight", "embed.**"]'),
+        split('frozen = ["embed.**", "layers.**", "norm.**"]'),
     )

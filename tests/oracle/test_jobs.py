@@ -9,13 +9,17 @@ from random import Random
 
 import pytest
 
+from placelang.backend.predicted import rest_bytes
+from placelang.backend.predicted import traffic as predicted
 from placelang.check.check import check
-from placelang.simulate import Outcome, compare
+from placelang.plan.mesh import Role
+from placelang.program.event import Phase
+from placelang.simulate import Outcome, compare, simulate
 from tests.oracle import jobs
 from tests.oracle.families import Judge, Table
 from tests.oracle.mutants import Mutant, mutant, reason
 
-FAMILIES = {"whole gradient": jobs.whole_gradient}
+FAMILIES = {"whole gradient": jobs.whole_gradient, "frozen": jobs.frozen}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -50,3 +54,18 @@ def test_mutants(family, seed):
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_many_mutants(family, seed):
     mutants(family, 1_500, seed)
+
+
+def test_traffic_and_memory_at_rest_are_those_of_the_formulas():
+    """Bytes that simulated events move and states take, against what the cost says of them."""
+    for plan, program, _ in (*jobs.whole_gradient(), *jobs.frozen()):
+        if any(axis.role is not Role.DATA for axis in plan.mesh.axes):
+            continue
+        result = simulate(program)
+        counted = {
+            (t.op.value, "*".join(t.axes), t.phase.value): (t.count, t.bytes)
+            for t in result.traffic
+            if t.phase is not Phase.INIT
+        }
+        assert counted == {(t.kind, t.axis, t.phase): (t.count, t.bytes) for t in predicted(program)}, plan
+        assert result.rest == sum(rest_bytes(program).values()), plan

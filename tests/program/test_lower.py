@@ -153,7 +153,6 @@ UNSUPPORTED = [
     (ONE + Z3 + "params[head]: replicate(dp)", "head"),
     (ONE + "params: replicate ; optimizer: shard(dp) ; update: broadcast(dp)", "broadcast(dp)"),
     (ONE + "train (dropout = 0.1)\n" + Z3, "train (dropout = 0.1)"),
-    (ONE + 'train (frozen = "layers.0")\n' + Z3, 'train (frozen = "layers.0")'),
     (ONE + "train (loss = samples)\n" + Z3, "train (loss = samples)"),
 ]
 
