@@ -14,7 +14,7 @@ from placelang.backend.errors import failed, unsupported
 from placelang.backend.wiring import Wiring, wiring
 from placelang.model.model import Model
 from placelang.plan.mesh import Mesh, Role
-from placelang.plan.plan import State, Train
+from placelang.plan.plan import State
 from placelang.program.event import COLLECTIVES, Event, Layout, Op, Phase
 from placelang.program.layouts import events
 from placelang.program.program import Program
@@ -104,7 +104,7 @@ class Recipe:
 def recipe(program: Program) -> Recipe:
     """Raises BackendError: E501 naming what is not supported and what is; E121 where a size is not known."""
     _sizes(program)
-    _job(program.train)
+    _job(program)
     found_events = tuple(events(program.body))
     for e, _ in found_events:
         if e.op not in _CARRIED:
@@ -214,14 +214,15 @@ def _sizes(program: Program) -> None:
             raise unsupported(f"axis `{axis.name}` of role {axis.role.value} with {axis.size} ranks", _RUNS, axis.span)
 
 
-def _job(train: Train) -> None:
+def _job(program: Program) -> None:
     """What the job may ask of this version."""
+    train = program.train
     if train.optimizer not in OPTIMIZERS:
         raise unsupported(f"the optimizer `{train.optimizer}`", "`optimizer =` " + ", ".join(OPTIMIZERS))
     asked = {
         "clipping (`clip`)": train.clip is not None,
         "loss scaling (`loss_scale`)": train.loss_scale is not None,
-        "frozen parameters (`frozen`)": bool(train.frozen),
+        "frozen parameters": any(not group.trainable for group in program.groups),
         "dropout": train.dropout != 0,
         "a loss per sample (`loss = samples`)": train.loss != "tokens",
     }

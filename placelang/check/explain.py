@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import attrs
+
 from placelang.check.fault import Fault
 from placelang.check.text import listed, placed, reduction
 from placelang.diagnostics.diagnostic import Diagnostic, Label
@@ -29,10 +31,12 @@ RULES: Mapping[str, str] = {
     "E207": "a reduction adds up pieces of the same elements",
     "E208": "what a slice drops must be held by another rank",
     "E209": "every value must be the one that a single device has",
+    "E211": "each logical element enters the norm once",
     "E301": "every copy of a state must hold the new value when the step ends",
     "E302": "compute reads whole parameters",
     "E303": "a state must end the step as it began, so that the next can start",
     "E304": "a nonlinear function of a sum is not the sum of its values",
+    "E305": "every rank skips a step that overflowed, or none does",
     "E306": "operands must lie alike, and what a function reads together must not be split",
     "E308": "a value is read after it is made and before it is released",
 }
@@ -105,6 +109,8 @@ def _operands(fault: Fault) -> tuple[Buf, ...]:
     """What a fault is about: all that a collective moves together, as they lie alike."""
     if fault.event and fault.event.op in COLLECTIVES and fault.code in ("E207", "E306"):
         return fault.event.ins
+    if fault.owners and fault.buf and fault.code in ("E201", "E202", "E203", "E204"):
+        return tuple(attrs.evolve(fault.buf, of=owner) for owner in fault.owners)
     return (fault.buf,) if fault.buf else ()
 
 
@@ -155,6 +161,11 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
             return f"a slice over {axes} throws away what other ranks hold of {subject}"
         case "E209":
             return f"{subject} {_when(fault)} are not what a single device has"
+        case "E211":
+            return f"the norm for clipping {_of_norm(fault)}"
+        case "E305" if fault.detail == "flag":
+            lacks = f"the gradients of {listed(fault.owners)}" if fault.owners else f"what other ranks of {axes} hold"
+            return f"the optimizer heeds a flag of overflow that does not know {lacks}"
         case "E301":
             return f"{subject} at rest stay those of before the step"
         case "E302":
@@ -177,6 +188,17 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
     if fault.found != fault.wanted:
         return f"{_op(fault)} joins {subject} that lie as {placed(fault.found)} with others as {placed(fault.wanted)}"
     return f"{_op(fault)} has operands that do not fit: {fault.detail or 'malformed'}"
+
+
+def _of_norm(fault: Fault) -> str:
+    """What is wrong with the norm of the whole gradient."""
+    if fault.owners:
+        return f"{fault.detail} the gradients of {listed(fault.owners)}"
+    if fault.counterexample is None:
+        return fault.detail
+    if fault.counterexample.multiplicity == 0:
+        return f"is that of a rank's own shard: gradients are cut over {listed(fault.axes)}"
+    return "counts gradients more than once" if fault.counterexample.multiplicity > 1 else "is a part of the true one"
 
 
 def _op(fault: Fault) -> str:

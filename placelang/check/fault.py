@@ -26,6 +26,7 @@ class Fault(Frozen):
     wanted: Layout = ()
     missing: tuple[tuple[int | None, str], ...] = ()  # (microbatch, site) of absent gradients; no site: of all uses
     counterexample: Counterexample | None = None
+    owners: tuple[str, ...] = ()  # the groups of parameters that a norm or flag lacks, or whose gradients are wrong
     stage: tuple[str, int] | None = None  # (axis, coordinate) of a pipeline stage whose ranks show it
     detail: str = ""  # what a malformed event or a wrong value is, for codes that no text alone can cause
 

@@ -72,7 +72,10 @@ def fold(program: Program, against: Reference) -> Folded:
     of = sample(program)
     if of.trips != against.trips:
         raise ValueError(f"the reference ran {against.trips}, the program runs {of.trips}")
-    context = attrs.evolve(_context(program, against.values), updates=against.context.updates)
+    known = against.context
+    context = attrs.evolve(
+        _context(program, against.values), updates=known.updates, gradients=known.gradients, norms=known.norms
+    )
     types, faults = _run(program, of, context, against)
     faults += irregular(program)
     # The layout of an accumulator follows from the journeys: if it has no meaning, one of them is why.
@@ -81,7 +84,7 @@ def fold(program: Program, against: Reference) -> Folded:
 
 
 def _context(program: Program, values: Values) -> Context:
-    sizes = Sizes.of(program.mesh)
+    sizes = Sizes.of(program.mesh, program.train.loss_scale is not None)
     data = tuple(axis for axis, _ in program.tokens if sizes.numbers.get(axis, 1) != 1)
     groups = {group.name: group for group in program.groups}
     return Context(values, sizes, groups, data, {}, whole_blocks=program.train.optimizer in WHOLE_TENSORS)

@@ -131,7 +131,7 @@ def wgrad(event: Event, compute: Compute, ins: Types, ctx: Context) -> Types:
     same_layout(event, ins, 0, 1, "Ein")
     splits = _kept_splits(event, compute, stash, ins)
     result: list[Type] = []
-    for k in range(2, len(ins)):
+    for k in range(2, 2 + len(event.outs)):
         view = ins[k]
         mine = {axis for axis, _ in view.layout}
         summed = tuple(axis for axis in splits if axis not in mine)
@@ -176,13 +176,16 @@ def loss(event: Event, ins: Types, ctx: Context) -> Types:
     rows = tuple(pair for pair in ins[0].layout if pair[0] not in vocab)
     if rows != ins[1].layout:
         raise Ill(Fault(code="E306", rule="Nonlin", event=event, buf=event.ins[0], found=rows, wanted=ins[1].layout))
-    return (Type.clean(ins[0].layout, ctx.values.made("loss", "", 0, (logits, targets))),)
+    scaled = COMPLETE.scaled(ctx.sizes.scale**event.power)
+    return (Type.of(ins[0].layout, {ctx.values.made("loss", "", 0, (logits, targets)): scaled}),)
 
 
 def add(event: Event, ins: Types, ctx: Context) -> Types:
     """(Add): of equal layouts; summands with equal coefficients become one value, their sum."""
     for k in range(1, len(ins)):
         same_layout(event, ins, 0, k, "Add")
+    if any(ctx.values[v].op == "finite" for type_ in ins for v, _ in type_.terms):
+        raise Ill(Fault(code="E306", rule="Add", event=event, buf=event.ins[0], detail="a sum of flags"))
     by_coefficient: dict[Coefficient, list[ValueId]] = {}
     for type_ in ins:
         for v, c in type_.terms:

@@ -5,7 +5,7 @@ Each raises `Ill` where it does not hold. Not for: what an op makes of its opera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -26,6 +26,7 @@ class Update(Frozen):
     """What one device reads when it updates one state: the gradient's summands."""
 
     gradient: tuple[ValueId, ...]
+    checks: tuple[ValueId, ...] = ()  # the finite checks that it heeds
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -37,6 +38,9 @@ class Context(Frozen):
     groups: Mapping[str, Group]
     data: tuple[str, ...]  # the axes that split the batch
     updates: dict[tuple[ValueId, ValueId], Update]  # by the ids of parameter and optimizer state
+    gradients: dict[tuple[str, tuple[int, ...]], tuple[ValueId, ...]] = attrs.field(factory=dict)
+    """Summands of the gradient of each group and layer that clipping or a finite check reads on one device."""
+    norms: list[ValueId] = attrs.field(factory=list)  # what one device clips by
     is_reference: bool = False
     whole_blocks: bool = False  # the optimizer reads each tensor as a whole, not element by element
 
@@ -147,7 +151,23 @@ def miscounted(
     worst, value = min(bad, key=lambda pair: (pair[0].code, pair[1]))
     axes = tuple(axis for axis in ctx.order if any(axis in w.axes for w, _ in bad))
     found = counterexample(worst, ctx.sizes, of.of, numbers(of), ctx.values.microbatch(value), ctx.values[value].name)
-    return Fault(code=worst.code, rule=rule, event=event, buf=buf, axes=axes, counterexample=found)
+    scale = ctx.sizes.scale.numerator
+    scaled = scale > 1 and 0 in (worst.multiplicity.numerator % scale, worst.multiplicity.denominator % scale)
+    code = "E203" if scaled and worst.multiplicity else worst.code
+    return Fault(code=code, rule=rule, event=event, buf=buf, axes=axes, counterexample=found)
+
+
+def lacking(
+    event: Event, buf: Buf, wanted: tuple[ValueId, ...], held: Collection[ValueId], ctx: Context
+) -> Fault | None:
+    """E204 if a gradient lacks microbatches, or uses of its parameter, that one device has."""
+    absent = [v for v in wanted if v not in held]
+    if not absent:
+        return None
+    some = {ctx.values.microbatch(v) for v in held}
+    uses = ((ctx.values.microbatch(v), ctx.values[v].name) for v in absent)
+    missing = tuple(dict.fromkeys((m, site if m in some else "") for m, site in uses))
+    return Fault(code="E204", rule="Opt", event=event, buf=buf, missing=missing)
 
 
 def numbers(buf: Buf) -> tuple[int, ...]:

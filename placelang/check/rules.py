@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from placelang.check import interior
+import attrs
+
+from placelang.check import interior, whole_gradient
 from placelang.check.fault import Fault, Ill
 from placelang.check.premises import (
     Context,
@@ -18,6 +20,7 @@ from placelang.check.premises import (
     active_axes,
     by_group,
     clean,
+    lacking,
     laid,
     miscounted,
     numbers,
@@ -26,7 +29,8 @@ from placelang.check.premises import (
     whole_views,
 )
 from placelang.check.types import Type, ValueId
-from placelang.program.event import Buf, Event, Op
+from placelang.check.whole_gradient import lacks_checks, overflow
+from placelang.program.event import SCALARS, Buf, Event, Op
 
 Rule = Callable[[Event, Types, Context], Types]
 
@@ -58,7 +62,8 @@ def leaf(buf: Buf, ctx: Context) -> ValueId:
 
 
 def zero(event: Event, ins: Types, ctx: Context) -> Types:
-    return (Type.of(laid(event.layout, event.outs[0].of, ctx, event, event.outs[0]), {}),)
+    out = event.outs[0]
+    return (Type.of(() if out.kind in SCALARS else laid(event.layout, out.of, ctx, event, out), {}),)
 
 
 # --- compute ---------------------------------------------------------------------------------------------------------
@@ -101,11 +106,14 @@ def wgrad(event: Event, ins: Types, ctx: Context) -> Types:
         }
         return Type.of((), made)
 
-    return tuple(gradient(ctx.values[view].owner) for view in views)
+    return tuple(gradient(ctx.values[view].owner) for view in views[: len(event.outs)])
 
 
 def acc(event: Event, ins: Types, ctx: Context) -> Types:
-    """(Acc): equal contributions add, distinct ones stand side by side."""
+    """(Acc): equal contributions add, distinct ones stand side by side. A maximum only joins what it knows."""
+    _flags(event, ins, ctx)
+    if event.largest:
+        return (ins[1].joined(ins[0]),)
     if ins[0].layout != ins[1].layout:
         raise Ill(
             Fault(
@@ -135,7 +143,18 @@ def all_reduce(event: Event, ins: Types, ctx: Context) -> Types:
     """(AR)"""
     axes = active_axes(event, ctx)
     _not_split(event, ins, axes, "AR")
+    _flags(event, ins, ctx)
+    if event.largest:
+        return tuple(type_.largest(axes) for type_ in ins)
     return tuple(type_.summed(axes, ctx.sizes.numbers, event.mean) for type_ in ins)
+
+
+def _flags(event: Event, ins: Types, ctx: Context) -> None:
+    """A maximum is known of finite checks alone, and they have no sum."""
+    flags = {ctx.values[v].op == "finite" for type_ in ins for v, _ in type_.terms}
+    if (flags and flags != {event.largest}) or (event.largest and event.mean):
+        detail = "a maximum of no flags" if event.largest else "a sum of flags"
+        raise Ill(Fault(code="E306", rule="Total", event=event, buf=event.ins[0], detail=detail))
 
 
 def _cut(event: Event, ins: Types, axes: tuple[str, ...], ctx: Context) -> Types:
@@ -144,6 +163,8 @@ def _cut(event: Event, ins: Types, axes: tuple[str, ...], ctx: Context) -> Types
     if event.label is None:
         raise Ill(Fault(code="E306", rule="Form", event=event, buf=event.ins[0], detail="a split along no dim"))
     for buf, type_ in zip(event.ins, ins, strict=True):
+        if any(ctx.values.is_number(v) for v, _ in type_.terms):
+            raise Ill(Fault(code="E306", rule="Form", event=event, buf=buf, detail="a split of one number"))
         if type_.terms:
             owner = ctx.values[type_.terms[0][0]].owner
             laid((*type_.layout, (axes[0], event.label)), owner, ctx, event, buf)
@@ -154,6 +175,7 @@ def reduce_scatter(event: Event, ins: Types, ctx: Context) -> Types:
     """(RS)"""
     axes = active_axes(event, ctx)
     _not_split(event, ins, axes, "RS")
+    _flags(attrs.evolve(event, largest=False), ins, ctx)
     return _cut(event, tuple(t.summed(axes, ctx.sizes.numbers, event.mean) for t in ins), axes, ctx)
 
 
@@ -216,8 +238,9 @@ def opt(event: Event, ins: Types, ctx: Context) -> Types:
     theta, state = clean(event, 0, ins), clean(event, 2, ins)
     owner = event.outs[0]
     gradient = ins[1]
+    checks = overflow(event, ins[3], ctx) if len(ins) > 3 else ()
     if ctx.is_reference:
-        ctx.updates[theta, state] = Update(tuple(v for v, _ in gradient.terms))
+        ctx.updates[theta, state] = Update(tuple(v for v, _ in gradient.terms), checks)
     update = ctx.updates.get((theta, state))
     if update is None:
         raise Ill(
@@ -230,12 +253,9 @@ def opt(event: Event, ins: Types, ctx: Context) -> Types:
     fault = miscounted(gradient.terms, ctx, rule="Opt", event=event, buf=event.ins[1], of=owner)
     if fault:
         raise Ill(fault)
-    absent = [v for v in update.gradient if v not in held]
-    if absent:
-        some = {ctx.values.microbatch(v) for v in held}
-        uses = ((ctx.values.microbatch(v), ctx.values[v].name) for v in absent)
-        missing = tuple(dict.fromkeys((m, site if m in some else "") for m, site in uses))
-        raise Ill(Fault(code="E204", rule="Opt", event=event, buf=event.ins[1], missing=missing))
+    fault = lacking(event, event.ins[1], update.gradient, held, ctx) or lacks_checks(event, checks, update.checks, ctx)
+    if fault:
+        raise Ill(fault)
     for k in (0, 1):
         if ins[k].layout != ins[2].layout:
             raise Ill(
@@ -250,7 +270,7 @@ def opt(event: Event, ins: Types, ctx: Context) -> Types:
             )
     if ctx.whole_blocks and (cut := tuple(a for a, label in ins[0].layout if label.dim != "tensor")):
         raise Ill(Fault(code="E205", rule="Opt", event=event, buf=owner, axes=cut, found=ins[0].layout))
-    operands = (theta, state, *update.gradient)
+    operands = (theta, state, *update.gradient, *checks)
     name = ctx.values[theta].owner
     made = (ctx.values.made("opt", "", k, operands, name) for k in range(2))
     return tuple(Type.clean(ins[0].layout, value) for value in made)
@@ -266,7 +286,7 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.FORWARD: (forward, lambda n, m: n >= 1 and m == 2),
     Op.LOSS: (interior.loss, lambda n, m: (n, m) == (2, 1)),
     Op.BACKWARD: (backward, lambda n, m: n >= 2 and m == 1),
-    Op.WGRAD: (wgrad, lambda n, m: n >= 3 and m == n - 2),
+    Op.WGRAD: (wgrad, lambda n, m: 1 <= m <= n - 2),
     Op.ACC: (acc, lambda n, m: (n, m) == (1, 1)),
     Op.ALL_GATHER: (all_gather, _pairs),
     Op.ALL_TO_ALL: (all_to_all, _pairs),
@@ -277,6 +297,10 @@ RULES: Mapping[Op, tuple[Rule, Callable[[int, int], bool]]] = {
     Op.UNSLICE: (unslice, _pairs),
     Op.COPY: (copy, _pairs),
     Op.SEND: (copy, _pairs),
-    Op.OPT: (opt, lambda n, m: (n, m) == (3, 2)),
+    Op.UNSCALE: (whole_gradient.unscale, _pairs),
+    Op.FINITE: (whole_gradient.finite, lambda n, m: n >= 1 and m == 1),
+    Op.SQNORM: (whole_gradient.squares, lambda n, m: n >= 1 and m == 1),
+    Op.CLIP: (whole_gradient.clip, lambda n, m: n == m + 1 > 1),
+    Op.OPT: (opt, lambda n, m: n in (3, 4) and m == 2),
 }
 """Each op's rule, and whether it takes that many inputs and outputs. FREE has no types: see `fold`."""

@@ -29,17 +29,20 @@ def _prime(k: int) -> int:
 
 @attrs.frozen(eq=False, repr=False)
 class Sizes(Frozen):
-    """`numbers` of every axis; `symbols` maps the primes that stand for unknown sizes to the axes' names."""
+    """`numbers` of every axis; `symbols` maps the primes that stand for unknown sizes, and the loss scale, to names."""
 
     numbers: Mapping[str, int]
     symbols: Mapping[int, str]
+    scale: Fraction = Fraction(1)  # of the loss: generic, as a run may change it from step to step
 
     @staticmethod
-    def of(mesh: Mesh) -> Sizes:
+    def of(mesh: Mesh, scaled: bool = False) -> Sizes:
         unknown = [axis.name for axis in mesh.axes if axis.size is None]
         generic = {name: _prime(k) for k, name in enumerate(unknown)}
         numbers = {axis.name: generic[axis.name] if axis.size is None else axis.size for axis in mesh.axes}
-        return Sizes(numbers, {prime: name for name, prime in generic.items()})
+        scale = _prime(len(unknown))
+        symbols = {prime: name for name, prime in generic.items()} | ({scale: "loss_scale"} if scaled else {})
+        return Sizes(numbers, symbols, Fraction(scale if scaled else 1))
 
     def active(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The axes that have more than one rank."""

@@ -35,7 +35,7 @@ def across(event: Event, axis: str, ins: Mapping[int, Types], ctx: Context) -> d
                 raise Ill(
                     Fault(code="E306", rule="AR", event=event, buf=event.ins[k], found=found, wanted=first.layout)
                 )
-            total = total.plus(part[k])
+            total = total.joined(part[k]) if event.largest else total.plus(part[k])
         if event.mean:
             scale = Fraction(1, len(parts))
             total = Type.of(total.layout, {v: c.scaled(scale) for v, c in total.terms})

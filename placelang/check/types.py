@@ -52,6 +52,12 @@ class Coefficient:
             out[partial] = out.get(partial, Fraction(0)) + q
         return Coefficient.of(out)
 
+    def widest(self, axes: Iterable[str] = ()) -> Coefficient:
+        """Of a maximum, after one over `axes`: what is known everywhere needs nothing that is known on fewer ranks."""
+        gone = frozenset(axes)
+        left = {(partial - gone, q) for partial, q in self.terms}
+        return Coefficient(frozenset((p, q) for p, q in left if not any(other < p for other, _ in left)))
+
     def contracted(self, axes: Iterable[str]) -> Coefficient:
         """After a sum over a dim that `axes` split: each rank has summed its own part only."""
         dropped = frozenset(axes)
@@ -118,6 +124,17 @@ class Type:
             terms = {v: c.summed(axis, n) for v, c in terms.items()}
             if mean:
                 terms = {v: c.scaled(Fraction(1, n)) for v, c in terms.items()}
+        return Type.of(self.layout, terms)
+
+    def largest(self, axes: Iterable[str]) -> Type:
+        """The maximum over axes: idempotent."""
+        return Type.of(self.layout, {v: c.widest(axes) for v, c in self.terms})
+
+    def joined(self, other: Type) -> Type:
+        """The maximum of two."""
+        terms = dict(self.terms)
+        for v, c in other.terms:
+            terms[v] = Coefficient(terms[v].terms | c.terms).widest() if v in terms else c
         return Type.of(self.layout, terms)
 
     def plus(self, other: Type) -> Type:

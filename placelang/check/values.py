@@ -55,6 +55,11 @@ class Values:
     def __getitem__(self, value: ValueId) -> Node:
         return self._nodes[value]
 
+    def is_number(self, value: ValueId) -> bool:
+        """Whether it is one number, a sum of squares or a flag, and has no dims."""
+        node = self._nodes[value]
+        return node.op in ("sqnorm", "finite") or (node.op == "add" and any(map(self.is_number, node.operands)))
+
     def microbatch(self, value: ValueId) -> int | None:
         """The first microbatch whose data it depends on; None of what depends on no data."""
 

@@ -132,11 +132,12 @@ def _raw(program: Program) -> Expr:
     """Raw gradients that wait for their reduction: the root unit's until the end, one block's. None where the
     accumulator itself is what backward writes."""
     known = layouts(program)
+    trained = {g.name for g in program.groups if ("dw", g.name) in known}
     if all(known.get(("dw", g.name)) == known.get(("g", g.name)) for g in program.groups):
         return constant(0, BYTES)
 
     def raw(groups: tuple[Group, ...]) -> Expr:
-        return total(local((g,), known["dw", g.name]) for g in groups)
+        return total(local((g,), known["dw", g.name]) for g in groups if g.name in trained)
 
     outside, blocks = _units(program)
     largest = maximum(*(raw(b) for b in blocks)) if blocks else constant(0)

@@ -15,7 +15,7 @@ import attrs
 from placelang.cost.expr import Expr, constant, product, symbol, total
 from placelang.cost.sizes import name_of, padded, ranks, shared_by, width
 from placelang.plan.mesh import Role
-from placelang.program.event import COLLECTIVES, Buf, Event, Layout, Op, Phase
+from placelang.program.event import COLLECTIVES, SCALARS, Buf, Event, Layout, Op, Phase
 from placelang.program.inside import MICROBATCH
 from placelang.program.layouts import events, key, layouts, scattered
 from placelang.program.program import Program
@@ -89,6 +89,9 @@ def traffic(program: Program) -> tuple[Traffic, ...]:
             if event.hops:  # each hop passes one rank's piece on
                 piece = _activation(event, buf, program) / ranks(event.axes)
                 row.values.append(_times(looped) * layers * _hops(event) * piece * width(event.dtype))
+                continue
+            if buf.kind in SCALARS:
+                row.values.append(_times(looped) * layers * width(event.dtype))
                 continue
             if key(buf) not in known:
                 row.values.append(_times(looped) * layers * _activation(event, buf, program) * width(event.dtype))

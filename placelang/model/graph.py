@@ -2,13 +2,14 @@
 
 One letter a dim, as in an einsum: b samples, s positions, t positions that attention looks at, h hidden, a heads, d
 the inside of a head, f the width of an MLP, e experts, v vocabulary, p rows of a position table; of latent attention l
-and k the compressed queries and keys, c the part of k that is normalised; g a gate of one column. From the letters alone
-follows where a split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names. A
-layer whose inside is not known is one opaque operation.
+and k the compressed queries and keys, c the part of k that is normalised; g a gate of one column. From the letters
+alone follows where a split survives, where it makes a partial sum, and where it has no meaning; no rule looks at names.
+A layer whose inside is not known is one opaque operation.
 
 Experts: a token goes to those that its router chose, so `y = sum over e of gate_e * MLP_e(x)` where most gates are
-zero: "gates" makes them, "dispatch" gives each expert the tokens that want it, and the sum over e is a "product" of what
-experts return with the gates (Shazeer et al., arXiv 1701.06538, equation 1). Not for: what operations compute (`simulate`), or keep (`Saved`).
+zero: "gates" makes them, "dispatch" gives each expert the tokens that want it, and the sum over e is a "product" of
+what experts return with the gates (Shazeer et al., arXiv 1701.06538, equation 1). Not for: what operations compute
+(`simulate`), or keep (`Saved`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,11 @@ class Op(Enum):
     UNSLICE = "unslice"  # own shard -> the whole with zeros elsewhere: a partial sum, no traffic
     COPY = "copy"  # same value in another buffer, format or tier
     SEND = "send"  # a buffer of one pipeline stage is also on another
-    OPT = "opt"  # (params, complete gradient, optimizer state) -> (params', optimizer state')
+    UNSCALE = "unscale"  # (gradients) -> gradients: divided by the loss scale
+    FINITE = "finite"  # (gradients) -> flag: whether an element is infinite or no number
+    SQNORM = "sqnorm"  # (gradients) -> the sum of the squares of their elements
+    CLIP = "clip"  # (gradients, sum of squares of all) -> gradients, no longer than the largest norm
+    OPT = "opt"  # (params, complete gradient, optimizer state, flag if any) -> (params', optimizer state')
     FREE = "free"  # (buffers) -> (): a view or stash is released; no meaning but memory
 
 
@@ -76,6 +80,9 @@ class At:
 
 FIRST, LAST = At("", 0), At("", -1)
 
+SCALARS = frozenset({"sq", "squares", "squares+", "norm", "flag", "flags", "flags+", "overflow"})
+"""Kinds of buffers that hold one number: a sum of squares, or whether a gradient overflowed."""
+
 
 @attrs.frozen
 class Buf:
@@ -83,8 +90,9 @@ class Buf:
 
     kinds: `w` parameters at rest, `master` their copy in the optimizer's format, `s` the shard that an optimizer
     updates, `view` parameters as compute reads them, `shard` a smaller shard of a view, `dw` raw gradient (`dw@SITE`:
-    of one of several uses), `r` reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `o`
-    optimizer state, `x`/`dx` activations and their gradients entering a stack at a position (`xr`: produced again;
+    of one of several uses), `r` reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `gu`
+    unscaled, `gc` clipped, `sq` a unit's sum of squares, `squares` (`squares+`: reduced) of all that some axes split,
+    `norm` of all gradients (`flag`, `flags`, `overflow`: likewise of the finite check), `o` optimizer state, `x`/`dx` activations and their gradients entering a stack at a position (`xr`: produced again;
     `dx+`: before a reduction), `stash` what backward needs (`stash+`: of a sum again, which nobody reads),
     `tokens`/`targets` the data of a microbatch.
     """
@@ -154,6 +162,8 @@ class Event:
     compute: Compute | None = None  # of FORWARD, BACKWARD and WGRAD
     mean: bool = False  # a reduction that divides by its group's size
     hops: bool = False  # a gather or scatter whose pieces pass around the ranks and are used as they come
+    largest: bool = False  # a reduction or accumulation that takes the largest instead of the sum
+    power: int = 0  # of LOSS and UNSCALE: the power of the loss scale that the result is multiplied by
     site: str = ""  # the stack whose use of a parameter made this gradient
     layout: Layout = ()  # of the output of INIT and ZERO
     where: tuple[At | int, ...] = ()  # the stages that do it: places, or coordinates once flattened; (): all

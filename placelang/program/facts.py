@@ -28,6 +28,7 @@ class Unit(Frozen):
     groups: tuple[str, ...]
     at: tuple[Var, ...]
     where: tuple[At, ...] = ()  # the stages that hold it
+    trained: tuple[str, ...] = ()  # those of its groups that an optimizer updates
 
     def bufs(self, kind: str, groups: Sequence[str] | None = None) -> tuple[Buf, ...]:
         return tuple(Buf(kind, name, self.at) for name in (self.groups if groups is None else groups))
@@ -39,7 +40,7 @@ class Facts:
     def __init__(self, plan: Plan, model: Model, profile: Profile, inside: bool) -> None:
         self.plan, self.profile, self.model = plan, profile, model
         self.precision = plan.train.precision
-        self.layers = layers_of(model, inside)
+        self.layers = layers_of(model, inside, plan.train.frozen)
         self.stages = stages(plan, model, ((y.key, y.stack.count) for y in self.layers if y.looped))
         self.groups = tuple(attrs.evolve(group, where=self._held(group)) for y in self.layers for group in y.own)
         self.places: dict[str, Placement] = {
@@ -79,7 +80,7 @@ class Facts:
     def units(self) -> tuple[Unit, ...]:
         """Those outside the blocks first."""
         blocks = [
-            Unit(tuple(g.name for g in layer.own), layer.at, self.place(index))
+            self._unit(tuple(g.name for g in layer.own), layer.at, self.place(index))
             for index, layer in enumerate(self.layers)
             if layer.looped and layer.own
         ]
@@ -88,11 +89,15 @@ class Facts:
             if not group.indexed:
                 outside.setdefault(group.where, []).append(group.name)
         roots = [
-            Unit(tuple(names), (), where)
+            self._unit(tuple(names), (), where)
             for where, root in outside.items()
             for names in ([root] if self.profile.root_unit else [[k] for k in root])
         ]
         return (*roots, *blocks)
+
+    def _unit(self, names: tuple[str, ...], at: tuple[Var, ...], where: tuple[At, ...]) -> Unit:
+        trained = {g.name for g in self.groups if g.trainable}
+        return Unit(names, at, where, tuple(name for name in names if name in trained))
 
     def units_of(self, layer: Layer) -> list[Unit]:
         return [u for u in self.units if set(layer.groups_read) & set(u.groups)]

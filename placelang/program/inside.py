@@ -13,7 +13,8 @@ import attrs
 from placelang.frozen import Frozen
 from placelang.model.graph import LETTERS, Operation, opaque, operations
 from placelang.model.model import Model, Stack, Tensor
-from placelang.plan.plan import Plan, State
+from placelang.plan import selectors
+from placelang.plan.plan import Plan, Selection, State
 from placelang.plan.steps import Journey, Ring, Shard
 from placelang.program.event import Buf, Compute, End, Event, Label, Layout, Op, Phase, Var
 from placelang.program.flow import Flow
@@ -60,9 +61,19 @@ class _Part(Frozen):
     stays: frozenset[str]
 
 
-def layers_of(model: Model, inside: bool) -> tuple[Layer, ...]:
+def frozen_names(model: Model, frozen: tuple[str, ...]) -> frozenset[str]:
+    """The full names of the tensors that no optimizer updates: as the model and the job say, with what shares their
+    storage."""
+    found = selectors.matches(Selection("role", "frozen"), model, frozen)
+    tied = [(s.fqn(t), t.tied) for s in model.stacks for t in s.tensors if t.tied is not None]
+    owners = {owner for name, owner in tied if name in found}
+    return found | owners | {name for name, owner in tied if owner in found | owners}
+
+
+def layers_of(model: Model, inside: bool, frozen: tuple[str, ...] = ()) -> tuple[Layer, ...]:
     """A model's layers, opened to their operations or not. Tensors that other layers use too are groups apart, as
-    stages may hold copies of them alone."""
+    stages may hold copies of them alone; so are those that are not trained beside some that are."""
+    still = frozen_names(model, frozen)
     lent = {t.tied for stack in model.stacks for t in stack.tensors if t.tied is not None}
     names = [stack.name for stack in model.stacks]
     keys = [s.name if names.count(s.name) == 1 else f"{s.name}.{s.first}" for s in model.stacks]
@@ -77,10 +88,13 @@ def layers_of(model: Model, inside: bool) -> tuple[Layer, ...]:
             name = key if o.kind == "opaque" else f"{key}/{o.name}"
             untied = [t for t in o.tensors if t.tied is None]
             some = any(stack.fqn(t) in lent for t in untied) and not all(stack.fqn(t) in lent for t in untied)
+            mixed = len({stack.fqn(t) in still for t in untied}) > 1
             for t in untied:
-                mine.setdefault(f"{name}.shared" if some and stack.fqn(t) in lent else name, []).append(t)
+                group = f"{name}.shared" if some and stack.fqn(t) in lent else name
+                mine.setdefault(f"{group}.frozen" if mixed and stack.fqn(t) in still else group, []).append(t)
             for group, tensors in mine.items():
-                own.append(Group(group, stack.count, key if stack.block else None, tuple(tensors)))
+                loop, trainable = key if stack.block else None, stack.fqn(tensors[0]) not in still
+                own.append(Group(group, stack.count, loop, tuple(tensors), trainable=trainable))
                 owner |= {stack.fqn(t): group for t in tensors if not stack.indexed}
             shared = dict.fromkeys(owner[t.tied] for t in o.tensors if t.tied is not None)
             reads[o.name] = (*mine, *(g for g in shared if g not in mine))
@@ -107,6 +121,10 @@ class Inside:
         uses = [group for layer in layers for group in layer.groups_read]
         self.shared = {group for group in uses if uses.count(group) > 1}
         self.nodes = self._nodes()
+        self.trained = {name for name, group in self.groups.items() if group.trainable}
+        reading = (i for i, layer in enumerate(layers) if self.trained & set(layer.groups_read))
+        self.first = min(reading, default=len(layers))
+        """The layer in front of which nothing is trained: backward ends there."""
 
     def _label(self, dim: str, axis: str) -> Label:
         """How an axis splits a dim of activations."""
@@ -331,7 +349,7 @@ class Inside:
                     back = Op.SLICE  # some reader has the whole gradient on every rank
                 scattered = frozenset(node.axes) if back is Op.REDUCE_SCATTER else frozenset[str]()
                 kept = yield from self._summed(index, node.name, mine, scattered)
-            targets = [n for n in node.ins if not (index == 0 and n == "")]
+            targets = [n for n in node.ins if n or self._hands_on(index)]
             if node.operation is None:
                 stays = kept if uses.count(node.ins[0]) == 1 else frozenset[str]()
                 part = self._part(index, node.ins[0], node.name, uses, kept - stays)
@@ -361,8 +379,12 @@ class Inside:
                 )
                 parts.setdefault(n, []).append(_Part(part, left, stays))
             yield from self._weight_gradients(layer, o, common)
-        if index > 0 and "" in parts:
+        if self._hands_on(index) and "" in parts:
             yield from self._summed(index, "", parts[""])
+
+    def _hands_on(self, index: int) -> bool:
+        """Whether something is trained in front of a layer, or of one of its kind."""
+        return index > self.first or (index == self.first > 0 and self.layers[index].looped)
 
     def _part(self, index: int, value: str, by: str, uses: list[str], left: frozenset[str]) -> Buf:
         """Where one use puts its part of a value's gradient: the gradient itself, if it is the only one and whole."""
@@ -423,6 +445,10 @@ class Inside:
     def _weight_gradients(self, layer: Layer, o: Operation, common: tuple[Buf, ...]) -> Iterator[Item]:
         """One raw gradient a group read; those of parameters with several uses are summed over the uses."""
         reads = layer.reads[o.name]
+        views = dict(zip(reads, common[2:], strict=True))
+        order = sorted(reads, key=lambda g: g not in self.trained)  # those that get a gradient come first
+        common = (*common[:2], *(views[g] for g in order))
+        reads = tuple(g for g in order if g in self.trained)
         if not reads:
             return
         mine = {g.name for g in layer.own}
@@ -443,4 +469,5 @@ class Inside:
                 yield Event(op=Op.ACC, ins=(out,), outs=(Buf("dw", g, at[g]),), phase=Phase.BACKWARD, dtype=raw)
 
     def has_view(self, group: str) -> bool:
-        return self.places[group].gather is not None or self.precision.view != self.precision.rest
+        place = self.places[group]
+        return place.gather is not None or self.precision.view != (place.dtype or self.precision.rest)

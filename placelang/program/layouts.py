@@ -46,8 +46,8 @@ def layouts(program: Program) -> Mapping[Key, Layout]:
             reads = {buf.of: known[key(buf)] for buf in event.ins[2:]}
             for out in event.outs:
                 known[key(out)] = reads[out.of]
-        elif event.op in (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_REDUCE, Op.SLICE, Op.COPY):
-            for source, out in zip(event.ins, event.outs, strict=True):
+        elif event.op in (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_REDUCE, Op.SLICE, Op.COPY, Op.UNSCALE, Op.CLIP):
+            for source, out in zip(event.ins, event.outs, strict=event.op is not Op.CLIP):
                 if key(source) not in known:
                     continue  # an activation
                 layout = known[key(source)]

@@ -74,7 +74,9 @@ def _rests(f: Facts) -> Iterator[Rest]:
     p, moments = f.precision, f.plan.train.moments
     for group in f.groups:
         place = f.places[group.name]
-        yield Rest(State.PARAMS, "w", group.name, place.rest, p.rest)
+        yield Rest(State.PARAMS, "w", group.name, place.rest, place.dtype or p.rest)
+        if not group.trainable:
+            continue
         yield Rest(State.GRADS, "g", group.name, place.accumulated(), p.accumulate)
         if p.master:
             yield Rest(State.OPTIMIZER, "master", group.name, place.opt, p.master)
@@ -99,7 +101,7 @@ def _accumulators(f: Facts) -> Iterator[Item]:
     for unit in f.units:
         zero = [
             Event(op=Op.ZERO, outs=(g,), phase=Phase.FORWARD, layout=f.places[g.of].accumulated(), dtype=dtype)
-            for g in unit.bufs("g")
+            for g in unit.bufs("g", unit.trained)
         ]
         yield from f.each(unit, zero)
         yield from f.each(unit, view(f, unit, Phase.FORWARD, Keep.STEP))
@@ -118,13 +120,14 @@ def _around(f: Facts, layer: Layer, index: int, compute: Sequence[Item], phase: 
     after: list[Item] = []
     for unit in f.units_of(layer):
         used = [i for i, other in enumerate(f.layers) if set(other.groups_read) & set(unit.groups)]
-        first, last = (used[0], used[-1]) if forward else (used[-1], used[0])
+        again = [i for i in used if i >= f.inside.first]  # which backward uses too
+        first, last = (used[0], used[-1]) if forward else (again[-1], again[0])
         if index == first:
             views = view(f, unit, phase, *((Keep.UNIT, Keep.MICROBATCH) if forward else (Keep.UNIT,)))
             before += on(unit.where, views)
         if index == last:
             done = secondary(f, unit) if forward else reduce_unit(f, unit)
-            done += free(f, unit, phase, *((Keep.UNIT,) if forward else (Keep.UNIT, Keep.MICROBATCH)))
+            done += free(f, unit, phase, *((Keep.UNIT,) if forward and again else (Keep.UNIT, Keep.MICROBATCH)))
             after += on(unit.where, done)
     return (*before, *on(f.place(index), compute), *after, *_sent(f, index, phase))
 
@@ -170,6 +173,7 @@ def _loss(f: Facts) -> Event:
         outs=(Buf("dx", "logits"),),
         phase=Phase.FORWARD,
         axes=tuple(axis for axis, label in last.flow.layout if label.dim == "v"),
+        power=0 if f.plan.train.loss_scale is None else 1,
         dtype=f.precision.view,
     )
 
@@ -177,16 +181,17 @@ def _loss(f: Facts) -> Event:
 def _backward(f: Facts) -> Iterator[Item]:
     first_use = {g: i for i, layer in reversed(list(enumerate(f.layers))) for g in layer.groups_read}
     raw = f.precision.raw
-    for g in sorted(f.inside.shared, key=lambda k: first_use[k]):
+    for g in sorted(f.inside.shared & f.inside.trained, key=lambda k: first_use[k]):
         zero = Event(op=Op.ZERO, outs=(Buf("dw", g),), phase=Phase.BACKWARD, layout=f.places[g].use, dtype=raw)
         where = next(group.where for group in f.groups if group.name == g)
         yield from on(where, [zero])
-    for index, layer in reversed(list(enumerate(f.layers))):
+    for index, layer in reversed(list(enumerate(f.layers))[f.inside.first :]):
         replay = _replay(f, layer)
         again = f.inside.replayed(index, replay) if replay else ()
         items = _around(f, layer, index, [*again, *f.inside.backward(index)], Phase.BACKWARD)
         yield from _looped(f, layer, items, reverse=True)
-        yield from _bridge(f, index, "dx", Phase.BACKWARD)
+        if index > f.inside.first:
+            yield from _bridge(f, index, "dx", Phase.BACKWARD)
 
 
 def _sent(f: Facts, index: int, phase: Phase) -> tuple[Event, ...]:
@@ -194,6 +199,8 @@ def _sent(f: Facts, index: int, phase: Phase) -> tuple[Event, ...]:
     forward = phase is Phase.FORWARD
     other = index + 1 if forward else index - 1
     if f.stages is None or not 0 <= other < len(f.layers):
+        return ()
+    if not forward and other < f.inside.first and not f.layers[index].looped:
         return ()
     layer, neighbour = f.layers[index], f.layers[other]
     if not (layer.looped or neighbour.looped):

@@ -14,7 +14,7 @@ from placelang.model.model import Model, Stack, Tensor
 from placelang.plan import selectors
 from placelang.plan.merge import replace
 from placelang.plan.plan import Placed, Plan, State
-from placelang.plan.steps import Gather, Journey, Keep, Reduce, Shard, SmallerShard, When
+from placelang.plan.steps import Gather, Journey, Keep, Reduce, Replicate, Shard, SmallerShard, When
 from placelang.program.event import Label, Layout
 from placelang.source import Span
 
@@ -29,6 +29,7 @@ class Placement(Frozen):
     reductions: tuple[Reduce, ...]
     opt: Layout
     opt_span: Span | None = None
+    dtype: str | None = None  # of the parameters at rest, where the text gives them one of their own
 
     def accumulated(self) -> Layout:
         """The layout of the accumulator: that of use, after the reductions of each microbatch."""
@@ -39,6 +40,11 @@ class Placement(Frozen):
             if r.when is when and r.scatter:
                 layout += tuple((axis, Label(r.dim, _partition(r.pad))) for axis in r.axes)
         return layout
+
+    def delivered(self) -> Layout:
+        """How the gradient lies when the optimizer reads it."""
+        layout = self.after(self.accumulated(), When.STEP)
+        return (*layout, *self.missing(layout))
 
     def missing(self, layout: Layout) -> Layout:
         """What the optimizer's layout splits beyond `layout`, when it refines it."""
@@ -95,6 +101,7 @@ def placement(plan: Plan, model: Model, stack: Stack, tensors: Sequence[Tensor])
         tuple(s for s in grads if isinstance(s, Reduce)),
         layout([s for s in optimizer if isinstance(s, Shard)], tensors, gathered),
         next((s.span for s in optimizer), None),
+        next((s.dtype for s in params if s.dtype and isinstance(s, (Shard, Replicate))), None),
     )
 
 

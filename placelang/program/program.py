@@ -41,6 +41,7 @@ class Group(Frozen):
     loop: str | None  # the loop whose index its buffers carry; None: a single module
     tensors: tuple[Tensor, ...]  # owned here; tied tensors stand where their owner does
     where: tuple[At, ...] = ()  # the stages that hold them, where there are stages
+    trainable: bool = True  # an optimizer updates them
 
     @property
     def indexed(self) -> bool:

@@ -19,11 +19,11 @@ from placelang.program.views import free
 def reduce(f: Facts, unit: Unit, kind: str, when: When) -> tuple[list[Event], dict[str, Buf]]:
     """The reductions of a unit's gradients, those of one kind in one event; and where each group's ends."""
     events: list[Event] = []
-    now = dict(zip(unit.groups, unit.bufs(kind), strict=True))
-    steps = {g: [r for r in f.places[g].reductions if r.when is when] for g in unit.groups}
+    now = dict(zip(unit.trained, unit.bufs(kind, unit.trained), strict=True))
+    steps = {g: [r for r in f.places[g].reductions if r.when is when] for g in unit.trained}
     for k in range(max(map(len, steps.values()), default=0)):
         together: dict[tuple[object, ...], list[str]] = {}
-        for g in unit.groups:
+        for g in unit.trained:
             if k < len(steps[g]):
                 r = steps[g][k]
                 together.setdefault((r.scatter, r.axes, r.mean, r.dim, r.pad, r.wire), []).append(g)
@@ -53,7 +53,7 @@ def reduce(f: Facts, unit: Unit, kind: str, when: When) -> tuple[list[Event], di
 def reduce_unit(f: Facts, unit: Unit) -> list[Event]:
     """The reductions of one microbatch, then the accumulation."""
     events, reduced = reduce(f, unit, "dw", When.MICROBATCH)
-    for g, buf in zip(unit.groups, unit.bufs("g"), strict=True):
+    for g, buf in zip(unit.trained, unit.bufs("g", unit.trained), strict=True):
         dtype = f.precision.accumulate
         events.append(Event(op=Op.ACC, ins=(reduced[g],), outs=(buf,), phase=Phase.BACKWARD, dtype=dtype))
     return events

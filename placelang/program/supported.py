@@ -32,7 +32,7 @@ from placelang.plan.steps import (
 )
 from placelang.plan.text import step_text
 from placelang.program.atoms import refined
-from placelang.program.inside import layers_of
+from placelang.program.inside import frozen_names, layers_of
 from placelang.program.lower import opens
 from placelang.program.stages import layer_shard
 from placelang.source import Span
@@ -68,11 +68,9 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
     if (dealt := layer_shard(plan)) and len({stack.name for stack in blocks}) > 1:
         yield _not_yet(f"stages of {model.name}, whose blocks are no single run", dealt.span)
     yield from _model(plan)
+    yield from _frozen(plan, model)
     train = plan.train
     for name, said in (
-        ("clip", train.clip is not None),
-        ("loss_scale", train.loss_scale is not None),
-        ("frozen", bool(train.frozen)),
         ("dropout", train.dropout > 0),
         ("loss = samples", train.loss == "samples"),
     ):
@@ -80,12 +78,25 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
             yield _not_yet(f"`train ({name})`", train.span)
 
 
+def _frozen(plan: Plan, model: Model) -> Iterator[Diagnostic]:
+    """Frozen sets are lowered where they take every layer of a run alike, and whole operations."""
+    still = frozen_names(model, plan.train.frozen)
+    for stack in model.stacks if plan.train.frozen else ():
+        for tensor in stack.tensors:
+            count = sum(stack.fqn(tensor, layer) in still for layer in range(stack.count))
+            if 0 < count < stack.count:
+                yield _not_yet("frozen parameters of some layers of many", plan.train.span)
+                return
+    for layer in layers_of(model, opens(plan), plan.train.frozen):
+        if any(o.kind != "opaque" and len(layer.reads[o.name]) > 1 for o in layer.operations):
+            yield _not_yet("some frozen tensors of one operation", plan.train.span)
+            return
+
+
 def _model(plan: Plan) -> Iterator[Diagnostic]:
     """What of the function that the model computes is not lowered."""
-    model, routing = plan.model, plan.model.routing if plan.model else Routing()
+    routing = plan.model.routing if plan.model else Routing()
     span = next((s.value.span for s in plan.repeated if isinstance(s, ast.Fact) and s.kind == "model"), None)
-    if model is not None and model.params_trainable < model.params:
-        yield _not_yet("frozen parameters", span)
     if routing.tokenwise:
         return
     what = "a capacity" if routing.capacity is not None else "a load-balance loss"
@@ -128,9 +139,6 @@ def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic
         yield _not_yet("selections of partial sums", span)
     if any(s.kind in ("replicated", "sharded") for s in placed.selections) and placed.state is not State.GRADS:
         yield _not_yet(f"{placed.state.value} selected by placement", span)
-    if any(s.value in ("frozen", "trainable") for s in placed.selections):
-        yield _not_yet("frozen parameters", span)
-        return
     for stack in model.stacks:
         hits = frozenset[str]().union(
             *(selectors.matches(s, model, plan.train.frozen) for s in placed.selections if s.kind == "glob")
@@ -140,7 +148,7 @@ def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic
             if 0 < count < stack.count:
                 yield _not_yet("a selection of some layers of many", span)
                 return
-    whole = [g.tensors for layer in layers_of(model, opens(plan)) for g in layer.own]
+    whole = [g.tensors for layer in layers_of(model, opens(plan), plan.train.frozen) for g in layer.own]
     names = {t: s.fqn(t) for s in model.stacks for t in s.tensors}
     taken = frozenset[str]().union(
         *(selectors.matches(s, model, plan.train.frozen) for s in placed.selections if s.kind in ("glob", "role"))
@@ -166,8 +174,14 @@ def _steps(placed: Placed) -> Iterator[Diagnostic]:
             yield _not_yet(f"`{step_text(step, full=False)}` on {placed.state.value}", step.span)
         elif not _is_lowered(step, placed):
             yield _not_yet(f"`{step_text(step, full=False)}`", step.span)
-        elif step.dtype is not None and not isinstance(step, Gather):
+        elif step.dtype is not None and not (isinstance(step, Gather) or _rests_apart(step, placed)):
             yield _not_yet(f"`as {step.dtype}` here", step.span)
+
+
+def _rests_apart(step: Step, placed: Placed) -> bool:
+    """Parameters that no optimizer updates may rest in a format of their own."""
+    frozen = bool(placed.selections) and all(s.value == "frozen" for s in placed.selections)
+    return placed.state is State.PARAMS and frozen and isinstance(step, (Replicate, Shard))
 
 
 def _is_lowered(step: Step, placed: Placed) -> bool:

@@ -104,7 +104,8 @@ def backward(m: Machine, event: Event) -> None:
 
 
 def wgrad(m: Machine, event: Event) -> None:
-    count(event, 2, len(event.ins) - 2, more=True)
+    if not 1 <= len(event.outs) <= len(event.ins) - 2:
+        raise NoDenotation(f"wgrad has {len(event.ins)} inputs and {len(event.outs)} outputs")
     compute = opened(event)
     for rank in m.running:
         o = _operands(m, event, rank)
@@ -115,7 +116,7 @@ def wgrad(m: Machine, event: Event) -> None:
             }
         else:
             grads = units.wgrad(event.site, m.tensors, o.dy, o.stash, _views(m, rank, event.ins[2:]))
-        for view, out in zip(event.ins[2:], event.outs, strict=True):
+        for view, out in zip(event.ins[2:], event.outs, strict=False):
             m.put(rank, out, grads[view.of])
 
 
@@ -136,7 +137,7 @@ def loss(m: Machine, event: Event) -> None:
         else:
             made = [units.loss_gradient(logits[0], data[0]["target"], data[0]["weight"], m.total)]
         for rank, dy in zip(group, made, strict=True):
-            m.put(rank, event.outs[0], {"": dy})
+            m.put(rank, event.outs[0], {"": dy * m.scale**event.power})
     if len(group) > 1:  # the largest logit, the sum of powers, and the target's logit, which the loss itself needs
         for stage in m.stages:
             m.meters[stage].reduced(event, 3, 3 * data[0]["target"].size)

@@ -94,13 +94,15 @@ def after(event: Event, forms: Forms, groups: Mapping[str, Group]) -> Iterator[t
         wrt = event.compute.wrt if opened and event.compute is not None else 0
         yield event.outs[0], (ins[1][wrt],) if opened and wrt < len(ins[1]) else ins[0]
     elif op is Op.WGRAD:
-        yield from zip(event.outs, ins[2:], strict=True)
+        yield from zip(event.outs, ins[2:], strict=False)
     elif op is Op.OPT:
         yield from zip(event.outs, (ins[0], ins[2]), strict=True)
     elif op in (Op.LOSS, Op.ADD):
         yield event.outs[0], ins[0]
-    elif op in (Op.ALL_REDUCE, Op.COPY, Op.SEND):
+    elif op in (Op.ALL_REDUCE, Op.COPY, Op.SEND, Op.UNSCALE):
         yield from zip(event.outs, ins, strict=True)
+    elif op is Op.CLIP:
+        yield from zip(event.outs, ins[:-1], strict=True)
     elif op in (Op.SLICE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.UNSLICE):
         yield from zip(event.outs, (tuple(_moved(event, f) for f in form) for form in ins), strict=True)
 

@@ -133,6 +133,11 @@ class Machine:
         """W: the tokens of the whole batch, whatever part of them counts."""
         return float(sum(self.weights(m).sum() for m in range(self.program.train.microbatches)))
 
+    @property
+    def scale(self) -> float:
+        """The loss scale."""
+        return float(self.program.train.loss_scale or 1)
+
     def load(self) -> None:
         """The data loader: every rank's part of every microbatch of this step."""
         for m in range(self.program.train.microbatches):

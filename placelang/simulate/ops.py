@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from placelang.program.event import Buf, Event, Label, Op
+from placelang.program.event import SCALARS, Buf, Event, Label, Op
 from placelang.simulate import compute
 from placelang.simulate.arrays import Array, NoDenotation, Value, cut, dim_index, draw, join, piece, same_shape
 from placelang.simulate.compute import count
 from placelang.simulate.forms import after
 from placelang.simulate.machine import ACTIVATIONS, Machine
 from placelang.simulate.meter import padded
-from placelang.simulate.optimizers import update
+from placelang.simulate.optimizers import clipping, heeding, update
 
 PARAMETERS = frozenset({"w", "master", "s", "view"})
 """Kinds of buffers that INIT fills with the parameters; `o` gets the empty moments."""
@@ -59,6 +59,10 @@ def _leaf(m: Machine, buf: Buf) -> Value:
 def _zero(m: Machine, event: Event) -> None:
     count(event, 0, 1)
     (out,) = event.outs
+    if out.kind in SCALARS:
+        for rank in m.running:
+            m.put(rank, out, {} if out.kind in FLAGS else {"": np.zeros(())})
+        return
     whole = {name: np.zeros(shape) for name, shape in _group(m, out).items()}
     for rank in m.running:
         m.put(rank, out, {k: _share(m, event, out, k, v, rank) for k, v in whole.items()})
@@ -93,6 +97,9 @@ def _acc(m: Machine, event: Event) -> None:
     for rank in m.running:
         for source, target in _pairs(event):
             summand, total = m.get(rank, source), m.get(rank, target)
+            if event.largest:
+                m.put(rank, target, _largest((total, summand)))
+                continue
             same_shape(f"adding {source} to {target}", total, summand)
             m.put(rank, target, {k: total[k] + summand[k] for k in total})
 
@@ -220,6 +227,10 @@ def _reduce(m: Machine, event: Event) -> None:
         largest = 0
         for group in m.groups(event.axes):
             values = [m.get(rank, source) for rank in group]
+            if event.largest and not scatter:
+                made.update(dict.fromkeys(group, _largest(values)))
+                largest = max(largest, len(group) > 1)
+                continue
             same_shape(f"reducing {source} over {', '.join(event.axes)}", *values)
             scale = len(group) if event.mean else 1
             total = {k: sum((v[k] for v in values[1:]), values[0][k]) / scale for k in values[0]}
@@ -243,10 +254,73 @@ def _count(m: Machine, event: Event, elements: int) -> None:
 # --- the update ------------------------------------------------------------------------------------------------------
 
 
-def _opt(m: Machine, event: Event) -> None:
-    count(event, 3, 2)
+def _unscale(m: Machine, event: Event) -> None:
+    for source, target in _pairs(event):
+        for rank in m.running:
+            m.put(rank, target, {k: a * m.scale**event.power for k, a in m.get(rank, source).items()})
+
+
+def _number(m: Machine, rank: int, buf: Buf) -> float:
+    array = m.activation(rank, buf)
+    if array.shape:
+        raise NoDenotation(f"{buf} is read as one number and has the shape {array.shape}")
+    return float(array)
+
+
+FLAGS = frozenset({"flag", "flags", "flags+", "overflow"})
+"""Kinds of buffers that hold a flag: of each tensor that was looked at, how large its largest element is.
+
+Nothing overflows in a simulation, so that a flag of two states would show nothing.
+"""
+
+
+def _largest(flags: Sequence[Value]) -> Value:
+    if any(array.shape for flag in flags for array in flag.values()):
+        raise NoDenotation("the largest of what are no numbers")
+    names = dict.fromkeys(name for flag in flags for name in flag)
+    return {name: np.max([flag[name] for flag in flags if name in flag], axis=0) for name in names}
+
+
+def _gradients(m: Machine, event: Event) -> Iterator[tuple[int, dict[str, Array]]]:
+    """By rank, the tensors of all operands."""
+    count(event, 1, 1, more=True)
+    if len(set(event.ins)) != len(event.ins) or any(b.of not in m.tensors for b in event.ins):
+        raise NoDenotation(f"{event.op.value} reads {', '.join(map(str, event.ins))} as gradients")
     for rank in m.running:
-        theta, grad, state = (m.get(rank, b) for b in event.ins)
+        yield rank, {f"{b.of}{b.index}/{k}": a for b in event.ins for k, a in m.get(rank, b).items()}
+
+
+def _finite(m: Machine, event: Event) -> None:
+    for rank, arrays in _gradients(m, event):
+        m.put(rank, event.outs[0], {k: np.asarray(np.abs(a).max(initial=0.0)) for k, a in arrays.items()})
+
+
+def _sqnorm(m: Machine, event: Event) -> None:
+    for rank, arrays in _gradients(m, event):
+        m.put(rank, event.outs[0], {"": np.asarray(sum(float((a**2).sum()) for a in arrays.values()))})
+
+
+def _clip(m: Machine, event: Event) -> None:
+    """Gradients as `optimizers.clipped` makes them from the norm of all."""
+    if len(event.ins) != len(event.outs) + 1 or not event.outs:
+        raise NoDenotation(f"clip has {len(event.ins)} inputs and {len(event.outs)} outputs")
+    for rank in m.running:
+        factor = clipping(float(m.program.train.clip or 0), _number(m, rank, event.ins[-1]))
+        for value, target in [(m.get(rank, b), out) for b, out in zip(event.ins, event.outs, strict=False)]:
+            m.put(rank, target, {k: a * factor for k, a in value.items()})
+
+
+def _opt(m: Machine, event: Event) -> None:
+    count(event, 3, 2, more=True)
+    if len(event.ins) > 4:
+        raise NoDenotation(f"the optimizer joins {', '.join(map(str, event.ins))}")
+    for rank in m.running:
+        theta, grad, state = (m.get(rank, b) for b in event.ins[:3])
+        if len(event.ins) == 4:
+            flag = _largest([m.get(rank, event.ins[3])])
+            if "" in flag:
+                raise NoDenotation(f"the optimizer heeds {event.ins[3]}, which is no flag")
+            grad = heeding(grad, float(sum(flag.values())))
         if not set(theta) == set(grad) == set(state):
             raise NoDenotation(f"the optimizer joins {', '.join(map(str, event.ins))}: other tensors")
         m.read.setdefault((rank, event.ins[0]), grad)
@@ -272,6 +346,10 @@ _OPS: Mapping[Op, Callable[[Machine, Event], None]] = {
     Op.UNSLICE: _unslice,
     Op.COPY: _copy,
     Op.SEND: _send,
+    Op.UNSCALE: _unscale,
+    Op.FINITE: _finite,
+    Op.SQNORM: _sqnorm,
+    Op.CLIP: _clip,
     Op.OPT: _opt,
     Op.FREE: _free,
 }

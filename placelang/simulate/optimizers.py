@@ -6,6 +6,8 @@ update (semantics, theorem T3), and an oracle must see it. Not for: training wel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from placelang.simulate.arrays import Array, NoDenotation
@@ -15,6 +17,23 @@ DECAY = 0.1
 MOMENTUM = 0.9
 BETAS = (0.8, 0.9)
 EPSILON = 0.1
+
+
+def clipping(largest: float, squares: float) -> float:
+    """The factor that keeps gradients shorter than `largest`, from the sum of squares of all of them.
+
+    Smooth: min(1, largest / norm) hides the scale of all gradients where it is active and the norm where it is not, and
+    an oracle must see both.
+    """
+    return largest / (largest + float(np.sqrt(squares))) if largest else 0.0
+
+
+def heeding(grad: Mapping[str, Array], overflow: float) -> dict[str, Array]:
+    """The gradient that an optimizer uses that heeds a flag: less of it, the larger the largest element is.
+
+    A run skips the step; here nothing overflows, and an oracle must see a flag that is wrong.
+    """
+    return {k: a / (1 + overflow) for k, a in grad.items()}
 
 
 def update(optimizer: str, theta: Array, grad: Array, state: Array, step: int) -> tuple[Array, Array]:

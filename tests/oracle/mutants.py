@@ -278,6 +278,10 @@ def _swap(event: Event, program: Program, random: Random) -> Event:
 
 def _mean(event: Event, program: Program, random: Random) -> Event:
     reduces = event.op in {Op.ALL_REDUCE, Op.REDUCE_SCATTER}
+    if event.power:
+        return attrs.evolve(event, power=random.choice((-1, 0, 1, 2)))
+    if event.largest and random.random() < 0.7:
+        return attrs.evolve(event, largest=False)
     return attrs.evolve(event, mean=not event.mean) if reduces else _rewire(event, program, random)
 
 
@@ -312,6 +316,10 @@ def _op(event: Event, program: Program, random: Random) -> Event:
         Op.ADD: (Op.COPY,),
         Op.ALL_TO_ALL: (Op.ALL_GATHER, Op.SLICE),
         Op.UNSLICE: (Op.ALL_GATHER, Op.COPY),
+        Op.UNSCALE: (Op.COPY,),
+        Op.SQNORM: (Op.FINITE,),
+        Op.FINITE: (Op.SQNORM,),
+        Op.CLIP: (Op.COPY,),
     }
     if event.op not in swaps:
         return _rewire(event, program, random)

@@ -143,6 +143,8 @@ def bases() -> Iterator[Recipe]:
         few = model == "one_kv_head"
         heads = {"head_norms": "all_reduce(tp)"} if model == "qk_norm" else {}
         for split in (TENSOR, POSITIONS, LAYERS_ONLY, MLP_ONLY, KEYS_WHOLE):
+            if split is KEYS_WHOLE and model == "latent":
+                continue  # what comes before whole keys is partial too
             for zero in _zero("dp"):
                 own = heads if split is not POSITIONS and split is not MLP_ONLY else {}
                 yield Recipe(model, (("dp", 2), ("tp", 2)), **split, **own, **zero)

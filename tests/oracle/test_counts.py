@@ -12,7 +12,7 @@ from placelang.backend.predicted import traffic as predicted
 from placelang.plan.steps import Keep, When
 from placelang.program.event import Phase
 from placelang.simulate import simulate
-from tests.simulate.strategies import both, ddp, hsdp, mesh, zero1, zero2, zero3
+from tests.simulate.strategies import both, ddp, hsdp, mesh, tiny, zero1, zero2, zero3
 
 EACH = When.MICROBATCH
 PLANS = {
@@ -36,7 +36,7 @@ def test_traffic(name):
         for t in simulate(program).traffic
         if t.phase is not Phase.INIT
     }
-    assert counted == {(t.kind, t.axis, t.phase): (t.count, t.bytes) for t in predicted(program)}
+    assert counted == {(t.kind, t.axis, t.phase): (t.count, t.bytes) for t in predicted(program, tiny())}
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -151,9 +151,7 @@ UNSUPPORTED = [
     (ONE + "params: replicate ; grads: all_reduce(dp) | delay(steps = 1)", "delay(steps = 1)"),
     (ONE + Z3 + "params[head]: replicate(dp)", "head"),
     (ONE + "params: replicate ; optimizer: shard(dp) ; update: broadcast(dp)", "broadcast(dp)"),
-    (ONE + "train (clip = 1.0)\n" + Z3, "train (clip = 1.0)"),
     (ONE + "train (dropout = 0.1)\n" + Z3, "train (dropout = 0.1)"),
-    (ONE + 'train (frozen = "layers.0")\n' + Z3, 'train (frozen = "layers.0")'),
     (ONE + "train (loss = samples)\n" + Z3, "train (loss = samples)"),
 ]
 
