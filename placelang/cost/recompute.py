@@ -7,7 +7,7 @@ saved, or where a linear layer that is kept as it is reads it. Not for: which ev
 from __future__ import annotations
 
 from placelang.model.model import Saved, Stack
-from placelang.program.recompute import BLOCK, Policy
+from placelang.program.recompute import Policy, results
 
 _MAKERS = {
     "q": "linear",
@@ -32,7 +32,7 @@ def split(stack: Stack, policy: Policy, *conditions: str) -> tuple[tuple[Saved, 
     saved = stack.kept(*conditions)
     kept = tuple(s for k, s in enumerate(saved) if k == 0 or _kept(s, policy))
     again = tuple(s for s in saved if s not in kept)
-    if policy.scope == BLOCK and "matmul" in policy.save:  # the results of a layer's two last products, which it adds
+    if "matmul" in (policy.of_block or ()):  # the results of a layer's two last products, which it adds
         hidden = ("batch", "seq", "hidden")
         kept += (Saved("attn.wo", hidden, part="attn"), Saved("mlp.down", hidden, part="mlp"))
     return kept, again
@@ -40,14 +40,13 @@ def split(stack: Stack, policy: Policy, *conditions: str) -> tuple[tuple[Saved, 
 
 def _kept(saved: Saved, policy: Policy) -> bool:
     kind = _maker(saved.name)
-    inside = policy.covers(saved.part.replace(".core", ""), kind)
-    internal = kind == "attention" and not saved.name.endswith((".input", "logsumexp"))
-    if inside and internal:
+    save = policy.saved("norm" if kind == "norm" else saved.part.replace(".core", ""), kind)
+    if save is None:
+        return True
+    if kind == "attention" and not saved.name.endswith((".input", "logsumexp")):
         return False  # scores live inside attention, whatever is kept of it
     reads = saved.name.endswith(".input") and "norm" not in saved.name
-    if "linear" in policy.save and reads:
-        return True
-    return not inside or policy.saves(kind)
+    return ("linear" in save and reads) or results(save, kind)
 
 
 def _maker(name: str) -> str:

@@ -92,8 +92,9 @@ class Buf:
     updates, `view` parameters as compute reads them, `shard` a smaller shard of a view, `dw` raw gradient (`dw@SITE`:
     of one of several uses), `r` reduced gradient, `g` accumulated gradient, `gs` its shard for the optimizer, `gu`
     unscaled, `gc` clipped, `sq` a unit's sum of squares, `squares` (`squares+`: reduced) of all that some axes split,
-    `norm` of all gradients (`flag`, `flags`, `overflow`: likewise of the finite check), `o` optimizer state, `x`/`dx` activations and their gradients entering a stack at a position (`xr`: produced again;
-    `dx+`: before a reduction), `stash` what backward needs (`stash+`: of a sum again, which nobody reads),
+    `norm` of all gradients (`flag`, `flags`, `overflow`: likewise of the finite check), `o` optimizer state, `x`/`dx`
+    activations and their gradients entering a stack at a position (`xr`: produced again; `dx+`: before a reduction),
+    `stash` what backward needs (`stash+`: of a sum again, which nobody reads),
     `tokens`/`targets` the data of a microbatch.
     """
 

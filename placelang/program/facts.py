@@ -12,13 +12,25 @@ import attrs
 
 from placelang.frozen import Frozen
 from placelang.model.model import Model
-from placelang.plan.plan import Plan
+from placelang.plan.dtypes import Precision
+from placelang.plan.plan import Plan, State
+from placelang.plan.steps import Formats
 from placelang.program.event import FIRST, LAST, At, Buf, End, Var
 from placelang.program.inside import Inside, Layer, layers_of
 from placelang.program.placement import Placement, placement
 from placelang.program.profile import Profile
 from placelang.program.program import Group, Item, Rep
 from placelang.program.stages import stages
+
+
+def _precision(plan: Plan) -> Precision:
+    """That of the job, with the formats that the text gives the optimizer."""
+    precision = plan.train.precision
+    for step in plan.journey(State.OPTIMIZER):
+        if isinstance(step, Formats):
+            master = {None: precision.master, "none": None}.get(step.master, step.master)
+            precision = attrs.evolve(precision, master=master, moments=step.moments or precision.moments)
+    return precision
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -39,7 +51,7 @@ class Facts:
 
     def __init__(self, plan: Plan, model: Model, profile: Profile, inside: bool) -> None:
         self.plan, self.profile, self.model = plan, profile, model
-        self.precision = plan.train.precision
+        self.precision = _precision(plan)
         self.layers = layers_of(model, inside, plan.train.frozen)
         self.stages = stages(plan, model, ((y.key, y.stack.count) for y in self.layers if y.looped))
         self.groups = tuple(attrs.evolve(group, where=self._held(group)) for y in self.layers for group in y.own)

@@ -14,7 +14,7 @@ import attrs
 from placelang.model.model import Model
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import Plan, State
-from placelang.plan.steps import Keep, Replicate
+from placelang.plan.steps import Formats, Journey, Keep, Replicate
 from placelang.program.atoms import refined
 from placelang.program.event import At, Buf, End, Event, Op, Phase, Var
 from placelang.program.facts import Facts, on
@@ -31,7 +31,11 @@ from placelang.source import Span
 
 def single_device(plan: Plan) -> Plan:
     """The same job on one device: the specification that a strategy must reproduce."""
-    placed = tuple(attrs.evolve(p, journey=(Replicate(),)) for p in plan.placed if not p.selections)
+
+    def alone(journey: Journey) -> Journey:
+        return (Replicate(), *(s for s in journey if isinstance(s, Formats)))
+
+    placed = tuple(attrs.evolve(p, journey=alone(p.journey)) for p in plan.placed if not p.selections)
     return attrs.evolve(plan, mesh=Mesh(), placed=placed, update=())
 
 

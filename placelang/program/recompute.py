@@ -25,50 +25,55 @@ _RESULTS = {"matmul": ("linear", "bias"), "linear": ("linear", "bias"), "sdpa": 
 
 @attrs.frozen(eq=False, repr=False)
 class Policy(Frozen):
-    """`scope`: the role whose operations run again, or all of a block. `save`: what of them is kept."""
+    """`rules`: of roles, or of all of a block, what is kept of their operations (None: all). The last that fits counts.
+    """
 
-    scope: str
-    save: tuple[str, ...]
+    rules: tuple[tuple[str, tuple[str, ...] | None], ...]
+
+    @property
+    def of_block(self) -> tuple[str, ...] | None:
+        """What is kept of operations of which no rule of their role speaks; None: all."""
+        return next((save for scope, save in reversed(self.rules) if scope == BLOCK), None)
 
     @property
     def full(self) -> bool:
         """Whether a block keeps nothing but its input."""
-        return self.scope == BLOCK and not self.save
+        return self.of_block == () and len(self.rules) == 1
 
-    def covers(self, role: str, kind: str) -> bool:
-        """Whether an operation is one of those that run again."""
-        if self.scope == BLOCK:
-            return True
-        inside = role == self.scope or role.startswith(f"{self.scope}.")
-        return inside and kind not in ("add", "norm")
+    def saved(self, role: str, kind: str) -> tuple[str, ...] | None:
+        """What is kept of an operation that runs again; None: it does not."""
+        for scope, save in reversed(self.rules):
+            if scope == BLOCK or ((role == scope or role.startswith(f"{scope}.")) and (kind != "add")):
+                return save
+        return None
 
     def keeps(self, node: Node) -> bool:
         """Whether the result of an operation or move is still there in backward."""
         if node.operation is None:
-            return self.scope != BLOCK or "collective" in self.save
-        o = node.operation
-        return not self.covers(o.role, o.kind) or self.saves(o.kind)
-
-    def saves(self, kind: str) -> bool:
-        """Whether results of a kind of operation stay."""
-        return any(kind in _RESULTS.get(word, ()) for word in self.save)
+            return self.of_block is None or "collective" in self.of_block
+        save = self.saved(node.operation.role, node.operation.kind)
+        return save is None or results(save, node.operation.kind)
 
     def releases(self, node: Node) -> bool:
         """Whether what the backward of an operation reads is released after forward."""
         o = node.operation
-        if o is None or o.kind in KEEPS_NOTHING or not self.covers(o.role, o.kind):
-            return False
-        return not (o.kind == "linear" and "linear" in self.save)
+        save = self.saved(o.role, o.kind) if o is not None and o.kind not in KEEPS_NOTHING else None
+        return o is not None and save is not None and not (o.kind == "linear" and "linear" in save)
+
+
+def results(save: tuple[str, ...], kind: str) -> bool:
+    """Whether results of a kind of operation stay."""
+    return any(kind in _RESULTS.get(word, ()) for word in save)
 
 
 def policy(plan: Plan) -> Policy | None:
-    """What the text says of blocks, or of one role in them; None where all is kept."""
-    found: Policy | None = None
+    """What the text says of blocks and of roles in them; None where all is kept."""
+    rules: list[tuple[str, tuple[str, ...] | None]] = []
     for placed in plan.placed:
         if placed.state is not State.ACTIVATIONS:
             continue
         scopes = [s.value for s in placed.selections if s.kind == "role"] if placed.selections else [BLOCK]
         for step in placed.journey:
-            if isinstance(step, Recompute) and scopes:
-                found = None if step.policy == "none" else Policy(scopes[0], step.save)
-    return found
+            if isinstance(step, Recompute):
+                rules += [(scope, None if step.policy == "none" else step.save) for scope in scopes]
+    return Policy(tuple(rules)) if any(save is not None for _, save in rules) else None

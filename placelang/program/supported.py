@@ -19,6 +19,7 @@ from placelang.plan.plan import Placed, Plan, State
 from placelang.plan.steps import (
     AllGather,
     AllToAll,
+    Formats,
     Gather,
     Keep,
     Partial,
@@ -61,6 +62,9 @@ def _faults(plan: Plan, model: Model) -> Iterator[Diagnostic]:
         yield from _fused(placed, model)
         yield from _selections(placed, plan, model)
         yield from _steps(placed)
+        for step in placed.journey:
+            if isinstance(step, Formats) and placed.selections and step not in plan.journey(State.OPTIMIZER):
+                yield _not_yet("formats of some optimizer state", step.span)
     for step in plan.update:
         if not isinstance(step, AllGather) or step.wire or step.bucket or step.dtype:
             yield _not_yet(f"`update: {step_text(step, full=False)}`", step.span)
@@ -162,7 +166,7 @@ def _selections(placed: Placed, plan: Plan, model: Model) -> Iterator[Diagnostic
 
 _LOWERED: dict[State, tuple[type[Step], ...]] = {
     State.PARAMS: (Replicate, Shard, Gather),
-    State.OPTIMIZER: (Replicate, Shard),
+    State.OPTIMIZER: (Replicate, Shard, Formats),
     State.GRADS: (Partial, Reduce),
     State.ACTIVATIONS: (Replicate, Shard, Partial, Reduce, AllGather, AllToAll, Ring, Recompute),
 }
@@ -206,7 +210,8 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             return plain and isinstance(step.when, When)
         case AllToAll():
             experts = all(s.kind == "role" and s.value == "experts" for s in placed.selections)
-            return step.dim == "heads" or (bool(placed.selections) and experts and not step.dim)
+            plain = step.wire is None and step.bucket is None
+            return plain and (step.dim == "heads" or (bool(placed.selections) and experts and not step.dim))
         case Recompute():
             return step.chunks == 1
         case _:
