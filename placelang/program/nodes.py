@@ -155,7 +155,11 @@ class _Wiring:
         """Tokens go to the ranks whose experts they want, and what experts return goes back to where its tokens are."""
         step = next((s for s in self.says(o) if isinstance(s, AllToAll) and axis in s.axes), None)
         to = "e" if letter in "bs" and "e" in tensors else next(iter(others & set("bs")), "") if letter == "e" else ""
-        if step is None or not to or letter in tensors:
+        if step is None or letter in tensors:
+            return None
+        if letter == "e" and not to and "e" not in tensors | others:  # experts over ranks that have the same tokens
+            return Move(Op.ALL_GATHER, (axis,), "e", back=Op.REDUCE_SCATTER, span=step.span)
+        if not to:
             return None
         return Move(Op.ALL_TO_ALL, (axis,), letter, to, back=Op.ALL_TO_ALL, span=step.span)
 

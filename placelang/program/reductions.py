@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from placelang.plan.steps import Keep, When
+from placelang.plan.steps import Keep, Reduce, When
 from placelang.program.event import Buf, Event, Label, Op, Phase
 from placelang.program.facts import Facts, Unit
 from placelang.program.program import Item
@@ -20,7 +20,7 @@ def reduce(f: Facts, unit: Unit, kind: str, when: When) -> tuple[list[Event], di
     """The reductions of a unit's gradients, those of one kind in one event; and where each group's ends."""
     events: list[Event] = []
     now = dict(zip(unit.trained, unit.bufs(kind, unit.trained), strict=True))
-    steps = {g: [r for r in f.places[g].reductions if r.when is when] for g in unit.trained}
+    steps = {g: [_between(f, g, r) for r in f.places[g].reductions if r.when is when] for g in unit.trained}
     for k in range(max(map(len, steps.values()), default=0)):
         together: dict[tuple[object, ...], list[str]] = {}
         for g in unit.trained:
@@ -48,6 +48,16 @@ def reduce(f: Facts, unit: Unit, kind: str, when: When) -> tuple[list[Event], di
                 )
             )
     return events, now
+
+
+def _between(f: Facts, group: str, step: Reduce) -> Reduce:
+    """The reduction without the stage axis where all that use a tensor lie on one stage, as the ends of a V do."""
+    where = f.held(group)
+    if f.stages is None or f.stages.axis not in step.axes or len(where) < 2:
+        return step
+    if any(not isinstance(at.index, int) for at in where) or len({f.stages.of(at) for at in where}) > 1:
+        return step
+    return attrs.evolve(step, axes=tuple(a for a in step.axes if a != f.stages.axis))
 
 
 def reduce_unit(f: Facts, unit: Unit) -> list[Event]:

@@ -49,6 +49,8 @@ def bases() -> Iterator[Case]:
         yield Case(f"{both}apply zero2(dp * cp) * ring(cp) * expert_parallel(ep)\n", model)
         across = f"mesh (dp = 2, cp = 2)\nmesh moe (ep = 4) over (dp, cp)\n{JOB}"
         yield Case(f"{across}apply ddp(dp * cp) * all_gather_cp(cp) * expert_parallel(ep)\n", model)
+        same = f"mesh (dp = 2, tp = 2)\nmesh moe (ep = 4) over (dp, tp)\n{JOB}"
+        yield Case(f"{same}apply zero1(dp) * expert_parallel(ep)\n", model)
         positions = f"mesh (dp = 2, tp = 2)\nmesh moe (ep = 4) over (dp, tp)\n{JOB}"
         yield Case(f"{positions}apply ddp(dp) * megatron_sp(tp) * expert_parallel(ep)\n", model)
         for split in ("megatron_sp", "tensor_parallel"):

@@ -108,7 +108,7 @@ def bases() -> Iterator[Line]:
         for zero in ("ddp", "zero1", "zero2", "zero3", "kept"):
             many = 8 if schedule == "zb_h2" else 4 if pp == 2 else 6
             yield Line("gqa", split, 2, 1, pp, zero, schedule, microbatches=many)
-            tied = "" if schedule == "zbv" else "all_reduce(pp)"
+            tied = "" if schedule == "zbv" and zero == "ddp" else "all_reduce(pp)"
             yield Line("fused", split, 2, 1, pp, zero, schedule, tied, microbatches=many)
     for zero in ("ddp", "zero3"):
         yield Line("gqa", (2, 1), 2, 2, 2, zero)
