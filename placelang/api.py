@@ -7,7 +7,6 @@ Not for: the command line (`tools`), which is thin over this.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic, Verdict
-from placelang.diagnostics.problems import fault
+from placelang.diagnostics.problems import fault, in_order
 from placelang.model.model import Model, ModelError, generic
 from placelang.plan.elaborate import elaborate
 from placelang.plan.explain import explain
@@ -87,9 +86,9 @@ class Strategy:
         if plan is None or not asserts or self.gaps or plan.model is None:
             return ()
         known = claims.facts(plan.mesh, plan.train, plan.model)
-        found = (claims.check(c.statement, c.scope, known, self.cost().value) for c in asserts)
+        found = (d for c in asserts for d in claims.check(c.statement, c.scope, known, self.cost().value))
         said = {d.primary for d in self._front}  # such as a name that no cost has
-        return tuple(d for d in found if d is not None and d.primary not in said)
+        return tuple(d for d in found if d.primary not in said)
 
     @property
     def ok(self) -> bool:
@@ -120,7 +119,7 @@ class Strategy:
         return self.checked.program if self.checked and self.checked.ok else lower(plan, self.model)
 
     def cost(self) -> Cost:
-        """Memory and traffic of one step. Raises NotSound when there is no plan or no model."""
+        """Memory, traffic and time of one step. Raises NotSound when there is no plan or no model."""
         from placelang.cost.cost import cost
 
         plan = self._plan()
@@ -186,30 +185,10 @@ def load_source(
         bad = (*bad, fault("E105", f"`devices` is a whole number from 1 up, not {devices!r}", None))
         devices = None
     front = (*problems, *more, *bad)
-    if any(d.is_error for d in problems):
-        # What parsed still gets its names checked, so that one run shows every fault of the text.
-        _, names = elaborate(file, values, found, _factory, _options, devices)
-        beside = (d for d in names if d.primary is not None and not _follows(d, problems))
-        return Strategy(source, file, None, (*front, *beside))
     plan, diagnostics = elaborate(file, values, found, _factory, _options, devices)
     if any(d.is_error for d in front):
         plan = None
-    return Strategy(source, file, plan, (*front, *diagnostics))
-
-
-def _follows(d: Diagnostic, problems: tuple[Diagnostic, ...]) -> bool:
-    """Whether a mistake of syntax may be why something is said: it stands there, or would declare what is missing."""
-    if d.primary is None or d.code in ("E107", "E121"):  # what is missing may be in what was not read
-        return True
-    here, word = d.primary.span, d.primary.span.text
-    for span in (p.primary.span for p in problems if p.primary and p.is_error):
-        if span.start < here.end and here.start < span.end:
-            return True
-        first, last = (span.source.line_col(at)[0] for at in (span.start, span.end))
-        lines = " ".join(span.source.line(n) for n in range(first, last + 1))
-        if d.code in ("E101", "E102") and re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", lines):
-            return True
-    return False
+    return Strategy(source, file, plan, tuple(in_order((*front, *diagnostics), source)))
 
 
 def _is_path(text: str | os.PathLike[str]) -> bool:
@@ -278,7 +257,7 @@ def _values(sets: Mapping[str, object]) -> tuple[dict[str, Value], tuple[Diagnos
                 try:
                     values[name] = evaluate(expr, lambda _name, _span, _needed=False: None)
                 except Refused as refused:
-                    problems.append(refused.diagnostic)
+                    problems += refused.diagnostics
             case _:
                 problems.append(fault("E105", f"`--set {name}={written}` is no value", None, help="`--set dp=8`"))
     return values, tuple(problems)

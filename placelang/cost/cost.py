@@ -1,12 +1,13 @@
-"""The cost of a program: memory and traffic as formulas and, where every size is known, as numbers.
+"""The cost of a program: memory, traffic and time as formulas and, where every size is known, as numbers.
 
-Not for: layout on a screen (`tools`), or time, of which there is no model yet.
+Not for: layout on a screen (`tools`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import cached_property
 
 import attrs
 
@@ -14,6 +15,7 @@ from placelang.cost import memory as memory_room
 from placelang.cost.expr import BYTES, Expr, Formula, constant, evaluate, free, text, total
 from placelang.cost.memory import Memory, memory
 from placelang.cost.stages import at, in_flight, kinds
+from placelang.cost.time import UNCERTAIN, Time, Untimed, time
 from placelang.cost.traffic import Traffic, traffic
 from placelang.diagnostics.problems import refuse
 from placelang.model.model import Model
@@ -26,15 +28,32 @@ from placelang.quantity import Quantity
 from placelang.source import Span
 
 
-@attrs.frozen
+def _untimed() -> Time | Untimed:
+    return Untimed("a stage alone has none")
+
+
+@attrs.frozen(slots=False)
 class Cost:
-    """Memory of one rank, and its traffic in one step. `values` binds the symbols whose number is known."""
+    """Memory of one rank, its traffic in one step, and how long that takes. `values` binds the symbols whose number is
+    known."""
 
     memory: Memory
     traffic: tuple[Traffic, ...]
     values: Mapping[str, int]
     assumptions: tuple[Assumption, ...]
     stages: tuple[tuple[int, Cost], ...] = ()  # of a pipeline, the cost of each kind of stage by its first coordinate
+    _time: Callable[[], Time | Untimed] = attrs.field(default=_untimed, eq=False, repr=False)
+
+    @cached_property
+    def time(self) -> Time | Untimed:
+        """Seconds of a step, found when first asked for; or why there are none."""
+        return self._time()
+
+    def seconds(self, expr: Expr) -> float | None:
+        """A time, or another figure that is not bytes, as a number; None while a size is unknown."""
+        if set(free(expr)) - set(self.values):
+            return None
+        return float(evaluate(expr, {name: float(value) for name, value in self.values.items()}))
 
     def number(self, expr: Expr | None) -> int | None:
         """The whole number of bytes (rounded up, for formats below a byte); None while a size is unknown."""
@@ -53,12 +72,12 @@ class Cost:
         return self.memory.by_state
 
     def value(self, name: str, span: Span) -> Value | None:
-        """What an `assert` reads: `memory.peak`, `memory.params`, `comm.bytes(dp)`. None for a name that is no cost.
+        """What an `assert` reads: `memory.peak`, `comm.bytes(dp)`, `time.step`, `mfu`. None for a name that is no cost.
 
-        Raises Refused for costs that this version does not model.
+        Raises Refused where the text gives too little for a time.
         """
-        if name == "mfu" or name.startswith("time."):
-            raise refuse("E112", f"`{name}` is not modelled by this version", span)
+        if name in ("mfu", "time.step", "time.exposed", "time.hidden", "time.bubble"):
+            return self._timed(name, span)
         kind, _, what = name.partition(".")
         if kind == "memory" and what == "host":
             return Quantity(Fraction(0), "bytes")
@@ -69,6 +88,18 @@ class Cost:
             axes = tuple(what[len("bytes(") : -1].split("*"))
             return self._quantity(_sum(t.alg for t in self.on(axes)))
         return None
+
+    def _timed(self, name: str, span: Span) -> Value:
+        dimension = "" if name == "mfu" else "seconds"
+        if isinstance(self.time, Untimed):
+            if not self.time.named:
+                return Unknown("hardware", dimension)
+            raise refuse("E121", f"`{name}` needs a time, and {self.time.reason}", span)
+        expr: Expr = getattr(self.time, name.removeprefix("time."))
+        number = self.seconds(expr)
+        if number is None:
+            return Unknown(self.unknown(expr)[0], dimension)
+        return Quantity(Fraction(number), dimension) if dimension else Fraction(number)
 
     def _quantity(self, expr: Expr | None) -> Value:
         number = self.number(expr)
@@ -96,8 +127,10 @@ def cost(plan: Plan, model: Model, program: Program) -> Cost:
         values["b"] = plan.train.micro_batch
     assumed = (*plan.assumptions, *memory_room.ASSUMPTIONS, Assumption("runtime", program.profile.text))
     if program.stages is None:
-        return Cost(memory(plan, model, program), traffic(program), values, assumed)
-    return _of_stages(plan, model, program, program.stages, values, assumed)
+        found = Cost(memory(plan, model, program), traffic(program), values, assumed)
+    else:
+        found = _of_stages(plan, model, program, program.stages, values, assumed)
+    return attrs.evolve(found, time=lambda: time(plan, model, program))
 
 
 def _of_stages(
@@ -158,9 +191,32 @@ def as_json(cost: Cost) -> dict[str, object]:
             "host": 0,
         },
         "comm": {"by_axis": by_axis},
-        "time": {"step": None},
-        "assumptions": [{"name": a.name, "text": a.text} for a in cost.assumptions],
+        "time": _times(cost),
+        "assumptions": [{"name": a.name, "text": a.text} for a in (*cost.assumptions, *of_time(cost))],
         "formulas": formulas,
+    }
+
+
+def of_time(cost: Cost) -> tuple[Assumption, ...]:
+    """What the time of a cost assumes."""
+    return () if isinstance(cost.time, Untimed) else cost.time.assumptions
+
+
+def _times(cost: Cost) -> dict[str, object]:
+    """Seconds of a step and of its parts, with utilisation and tokens/s; why not, where there are none."""
+    t = cost.time
+    if isinstance(t, Untimed):
+        nothing = dict.fromkeys(("step", "parts", "hidden", "exposed", "mfu", "tokens_per_second", "within"))
+        return {**nothing, "reason": t.reason}
+    return {
+        "step": cost.seconds(t.step),
+        "reason": None,
+        "parts": {name: cost.seconds(expr) for name, expr in t.parts.items()},
+        "hidden": cost.seconds(t.hidden),
+        "exposed": cost.seconds(t.exposed),
+        "mfu": cost.seconds(t.mfu),
+        "tokens_per_second": cost.seconds(t.tokens_per_second),
+        "within": {"half": UNCERTAIN[0], "nine_in_ten": UNCERTAIN[1]},
     }
 
 

@@ -152,11 +152,11 @@ _ALL = (
     Code("W203", "local-updates", "the text asks for replicas that differ between averages", _X),
     Code("W401", "no-benefit", "a part of the strategy changes nothing", _N),
     Code("W402", "padding-dominates", "padding is a large part of what is stored or sent", _N),
-    Code("W403", "batch-follows-mesh", "the global batch changes when the mesh does", Verdict.SOUND),
     Code("W501", "setting-without-effect", "the backend accepts this setting but it does nothing here", _N),
     Code("W502", "slow-fallback", "a native kernel is missing, so a slower one is used", Verdict.SOUND),
     # N
     Code("N101", "role-not-in-model", "a selector names a role that this model lacks", Verdict.SOUND),
+    Code("N102", "claim-undecided", "a `require` or `assert` waits for a fact that the text does not give", _D),
 )
 
 _PAGES = Path(__file__).parent / "explain"

@@ -5,9 +5,9 @@ Not for: wording; whoever finds a fault words it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -20,17 +20,44 @@ def fault(code: str, message: str, span: Span | None, label: str = "", **rest: A
     return Diagnostic(code, message, None if span is None else Label(span, label), **rest)
 
 
-class Refused(Exception):
-    """One construct has no meaning; `diagnostic` says why. Never leaves the room that raises it."""
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
+_Other = TypeVar("_Other")
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
+
+class Refused(Exception):
+    """One construct has no meaning; `diagnostics` say why, the first is `diagnostic`. Never leaves the room that raises
+    it."""
+
+    def __init__(self, diagnostic: Diagnostic, *more: Diagnostic) -> None:
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
+        self.diagnostics = (diagnostic, *more)
 
 
 def refuse(code: str, message: str, span: Span | None, label: str = "", **rest: Any) -> Refused:
     """An exception to raise: `raise refuse("E101", ...)`."""
     return Refused(fault(code, message, span, label, **rest))
+
+
+def every(read: Callable[[_Given], _Found], parts: Iterable[_Given]) -> list[_Found]:
+    """What `read` makes of each part. All parts are read before the whole is refused, with what is said of any."""
+    found: list[_Found] = []
+    faults: list[Diagnostic] = []
+    for part in parts:
+        try:
+            found.append(read(part))
+        except Refused as refused:
+            faults += refused.diagnostics
+    if faults:
+        raise Refused(*faults)
+    return found
+
+
+def both(first: Callable[[], _Found], second: Callable[[], _Other]) -> tuple[_Found, _Other]:
+    """What two readings find, neither of which needs the other: both are done before the whole is refused."""
+    found: list[Any] = every(lambda read: read(), (first, second))
+    return found[0], found[1]
 
 
 class Problems:
@@ -48,22 +75,27 @@ class Problems:
         try:
             yield
         except Refused as refused:
-            self.add(refused.diagnostic)
+            self.add(*refused.diagnostics)
 
     @property
     def any_error(self) -> bool:
         return any(d.is_error for d in self._found)
 
-    def sorted(self, source: Source) -> tuple[Diagnostic, ...]:
+    def sorted(self, source: Source, but: Callable[[Diagnostic], bool] = lambda _: False) -> tuple[Diagnostic, ...]:
         """What was found, in the order of `source`; what stands elsewhere comes first, what stands nowhere last.
-        What is said of several places in the same words is said once."""
+        What is said of several places in the same words is said once. `but`: what is not worth saying."""
         grouped: dict[Diagnostic, list[Diagnostic]] = {}
-        for d in sorted(self._found, key=lambda d: _order(d, source)):
+        for d in in_order((d for d in self._found if not but(d)), source):
             grouped.setdefault(attrs.evolve(d, primary=None, causes=()), []).append(d)
         return tuple(_also(*same) for same in grouped.values())
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self._found)
+
+
+def in_order(diagnostics: Iterable[Diagnostic], source: Source) -> list[Diagnostic]:
+    """Diagnostics in the order of `source`; what stands elsewhere comes first, what stands nowhere last."""
+    return sorted(diagnostics, key=lambda d: _order(d, source))
 
 
 def _order(d: Diagnostic, source: Source) -> tuple[int, int]:
@@ -74,8 +106,13 @@ def _order(d: Diagnostic, source: Source) -> tuple[int, int]:
 
 def _also(first: Diagnostic, *others: Diagnostic) -> Diagnostic:
     """The first of several that say the same, with the lines where the others stand."""
-    places = [d.primary.span for d in others if d.primary]
-    lines = dict.fromkeys(str(span.source.line_col(span.start)[0]) for span in places)
-    if not lines:
-        return first
-    return attrs.evolve(first, notes=(*first.notes, f"the same on line{'s' * (len(lines) > 1)} {', '.join(lines)}"))
+    own = _line(first)
+    lines = dict.fromkeys(line for line in map(_line, others) if line)
+    elsewhere = [str(line) for line in lines if line != own]
+    again = ["once more on this line"] if own in lines else []
+    again += [f"on line{'s' * (len(elsewhere) > 1)} {', '.join(elsewhere)}"] if elsewhere else []
+    return attrs.evolve(first, notes=(*first.notes, f"the same {' and '.join(again)}")) if again else first
+
+
+def _line(d: Diagnostic) -> int:
+    return d.primary.span.source.line_col(d.primary.span.start)[0] if d.primary else 0

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from placelang.hardware.facts import MOST_DEVICES, Arg, Facts, Given, Refused, read
-from placelang.hardware.hardware import DTYPES, Device, Hardware, Host, Link, Network, Node, Part
+from placelang.hardware.hardware import DTYPES, REACH, Device, Hardware, Host, Link, Network, Node, Part, Reach
 
 Builder = Callable[[str, str, str, Facts], Part]
 """From the name that a text calls with, the name of the constructor, the source of the figures, and the arguments."""
@@ -28,7 +28,13 @@ def _device(name: str, kind: str, source: str, facts: Facts) -> Device:
         facts.link("link"),
         facts.link("host_link"),
         source,
+        facts.reach("reach"),
     )
+
+
+def _reach(name: str, kind: str, source: str, facts: Facts) -> Reach:
+    given = ((figure, facts.number(figure)) for figure in REACH)
+    return Reach(tuple((figure, value) for figure, value in given if value is not None), source)
 
 
 def _link(name: str, kind: str, source: str, facts: Facts) -> Link:
@@ -73,6 +79,7 @@ _DEVICE: Final = {
     **{dtype: Arg("flops/s", f"dense peak in {dtype}") for dtype in DTYPES},
     "link": Arg("link", "to the other devices of its node"),
     "host_link": Arg("link", "to its host"),
+    "reach": Arg("reach", "how much of these figures programs reach, as measured"),
 }
 _LINK: Final = {
     "bandwidth": Arg("bytes/s", "all that one device sends, one way"),
@@ -102,6 +109,9 @@ _NODE: Final = {
 }
 
 
+_REACH: Final = {name: Arg(kind, doc) for name, (kind, _, doc) in REACH.items()}
+
+
 @attrs.frozen
 class Constructor:
     """A function of the language: its arguments, of which the first `positional` may stand without a name."""
@@ -116,6 +126,7 @@ CONSTRUCTORS: Final[Mapping[str, Constructor]] = {
     "tpu": Constructor(_device, _DEVICE),
     "node": Constructor(_node, _NODE),
     "host": Constructor(_host, _HOST),
+    "reach": Constructor(_reach, _REACH),
     **{kind: Constructor(_link, _LINK, 1) for kind in ("nvlink", "pcie", "xgmi", "ici", "link")},
     **{
         kind: Constructor(_network, _NETWORK, 1)

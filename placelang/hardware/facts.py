@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from placelang.hardware.hardware import Device, Hardware, HardwareError, Host, Link, Network, Part
+from placelang.hardware.hardware import Device, Hardware, HardwareError, Host, Link, Network, Part, Reach
 from placelang.quantity import Quantity
 from placelang.source import Span
 
@@ -53,12 +53,14 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "bytes/s": ("bytes/s", "450GB/s"),
     "flops/s": ("FLOP/s", "989TFLOP/s"),
     "seconds": ("seconds", "5us"),
+    "number": ("a number", "1.5"),
     "count": ("a whole number", "8"),
     "sizes": ("a list of whole numbers", "[16, 16]"),
     "device": ("a device", "h100_sxm"),
     "link": ("a link", "nvlink(450GB/s)"),
     "network": ("a network", "roce(400Gb/s)"),
     "host": ("a host", "host(memory = 2TiB)"),
+    "reach": ("a reach", "reach(matmul = 0.75)"),
 }
 """What an argument may take: in words, and an example."""
 
@@ -68,6 +70,7 @@ _PARTS: Final[Mapping[type, str]] = {
     Network: "a network",
     Host: "a host",
     Hardware: "a node",
+    Reach: "a reach",
 }
 
 
@@ -114,6 +117,10 @@ class Facts:
         value = self.values.get(name)
         return value if isinstance(value, tuple) else ()
 
+    def reach(self, name: str) -> Reach | None:
+        value = self.values.get(name)
+        return value if isinstance(value, Reach) else None
+
     def link(self, name: str) -> Link | None:
         value = self.values.get(name)
         return value if isinstance(value, Link) else None
@@ -159,6 +166,10 @@ def _checked(name: str, kind: str, one: Given) -> object:
     value = one.value
     if kind == "count":
         return _count(name, value, one.span)
+    if kind == "number" and isinstance(value, Fraction):
+        if value > 0:
+            return value
+        raise Refused(f"`{name}` is not positive", "leave out what is not known", name, one.span)
     if kind == "sizes":
         if isinstance(value, tuple) and value:
             return tuple(_count(name, size, one.span) for size in value)

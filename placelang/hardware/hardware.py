@@ -67,6 +67,55 @@ class Host(Frozen):
 
 
 @attrs.frozen(eq=False, repr=False)
+class Reach(Frozen):
+    """How much of its nominal figures a device reaches, as measured. What is not given is typical of GPUs.
+
+    Shares are of the figure of the same name; what each of them means in a formula says `cost.kernels` and
+    `cost.collectives`.
+    """
+
+    given: tuple[tuple[str, Fraction], ...] = ()
+    source: str = ""
+
+    @property
+    def figures(self) -> dict[str, Fraction]:
+        """Every figure, in seconds where it is a time."""
+        return {name: default for name, (_, default, _) in REACH.items()} | dict(self.given)
+
+    @staticmethod
+    def docs() -> dict[str, str]:
+        return {name: doc for name, (_, _, doc) in REACH.items()}
+
+
+_US = Fraction(1, 1_000_000)
+
+REACH: Final = {
+    "matmul": ("number", Fraction(74, 100), "of the peak, of large matrix products"),
+    "matmul_fp8": ("number", Fraction(66, 100), "the same in fp8, of its own peak"),
+    "matmul_fp4": ("number", Fraction(45, 100), "the same in fp4, of its own peak"),
+    "depth": (
+        "number",
+        Fraction(120),
+        "length of a contraction at which a matrix product spends half its time outside it",
+    ),
+    "waves": ("number", Fraction(75, 100), "of a partly filled last wave of tiles that is lost"),
+    "multiprocessors": ("number", Fraction(132), "multiprocessors that share the tiles of a matrix product"),
+    "misaligned": ("number", Fraction(14, 10), "factor where sizes are not multiples of 64"),
+    "attention": ("number", Fraction(55, 100), "of the peak, of fused attention forward"),
+    "attention_back": ("number", Fraction(75, 100), "of that, of its backward"),
+    "memory": ("number", Fraction(80, 100), "of the memory's bandwidth"),
+    "link": ("number", Fraction(75, 100), "of the link's bandwidth, of collectives inside a node"),
+    "network": ("number", Fraction(80, 100), "of the NICs' bandwidth, of collectives between nodes"),
+    "kernel": ("seconds", 5 * _US, "of a launch of a matrix product"),
+    "attention_floor": ("seconds", 60 * _US, "of fused attention, however short"),
+    "expert": ("seconds", 7 * _US, "of each group of a grouped matrix product"),
+    "link_latency": ("seconds", 5 * _US, "of a hop inside a node"),
+    "network_latency": ("seconds", 15 * _US, "of a hop between nodes"),
+}
+"""Figures of a `Reach`: what each takes, what is typical, and what it says."""
+
+
+@attrs.frozen(eq=False, repr=False)
 class Device(Frozen):
     """One accelerator, as a framework counts them: a TPU chip, both dies of an MI250X."""
 
@@ -78,6 +127,7 @@ class Device(Frozen):
     link: Link | None = None  # to its peers, where the board has one
     host_link: Link | None = None
     source: str = ""
+    reach: Reach | None = None  # None: nobody measured it
 
     def peak(self, dtype: str) -> Fraction | None:
         """Dense flop/s in that format."""
@@ -131,5 +181,5 @@ class Hardware(Frozen):
         return self.node.device
 
 
-Part = Device | Link | Network | Host | Hardware
+Part = Device | Link | Network | Host | Reach | Hardware
 """Whatever a name of the catalogue may stand for."""

@@ -36,44 +36,67 @@ def facts(mesh: Mesh, train: Train, model: Model | None) -> dict[str, Value]:
     return found
 
 
-def check(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> Diagnostic | None:
-    """What is wrong with a claim, or None when it holds or waits for a fact that is not given."""
+def check(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Costs) -> tuple[Diagnostic, ...]:
+    """What is wrong with a claim, or a note of the fact that it waits for; nothing when it holds."""
     lookup = _lookup(claim, scope, known, costs)
     condition = claim.condition
     try:
         value = evaluate(condition, lookup)
     except Refused as refused:
-        return refused.diagnostic
+        return refused.diagnostics
     if isinstance(value, Unknown):
-        return None
+        return (_undecided(claim, value, scope, known),)
     if not isinstance(value, bool):
-        return fault("E105", f"a condition is true or false, this is {kind(value)}", condition.span)
+        return (fault("E105", f"a condition is true or false, this is {kind(value)}", condition.span),)
     if value:
-        return None
+        return ()
     code = "E122" if claim.kind == "require" else "E403"
     said = claim.message.value if claim.message else f"`{condition.span.text}` does not hold"
     shown = ", ".join(f"{text} = {show(value)}" for text, value in _values(condition, lookup))
-    return fault(code, said, condition.span, cause=shown)
+    return (fault(code, said, condition.span, cause=shown),)
 
 
-def names_are_known(claim: ast.Claim, scope: Scope, known: Mapping[str, Value]) -> Diagnostic | None:
-    """What is wrong with an `assert` before any cost is known: a name, or units that do not mix."""
-    promised = {name: Unknown(name, "bytes") for name in COSTS}
+def without_costs(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], modelled: bool) -> tuple[Diagnostic, ...]:
+    """What is wrong with an `assert` before any cost is known: a name, or units that do not mix. Without a model there
+    will be no cost (`modelled` is false), and what can be said of it is said."""
 
     def costs(name: str, _: Span) -> Value | None:
-        return Unknown(name, "bytes") if name.startswith("comm.bytes(") else promised.get(name)
+        dimension = "bytes" if name.startswith("comm.bytes(") else COSTS.get(name)
+        return None if dimension is None else Unknown(name, dimension)
 
-    try:
-        evaluate(claim.condition, _lookup(claim, scope, known, costs))
-    except Refused as refused:
-        return refused.diagnostic
-    return None
+    found = check(claim, scope, known, costs)
+    return found if not modelled else tuple(d for d in found if d.code not in ("N102", "E403"))
 
 
-COSTS = ("memory.peak", "memory.params", "memory.grads", "memory.optimizer", "memory.activations")
-"""Costs that an `assert` may use, beside `comm.bytes(axis)`; time is added by the time model."""
+def _undecided(claim: ast.Claim, value: Unknown, scope: Scope, known: Mapping[str, Value]) -> Diagnostic:
+    """A note of the first fact that a condition waits for, and how to give it."""
+    name = value.name
+    axes = [axis.name for axis in scope.axes.values() if axis.size is None]
+    if name in COSTS or name.startswith("comm.bytes("):
+        waits, help_ = f"a model, of which `{name}` is a cost", "`model llama3_8b`, or `--model llama3_8b`"
+    elif name == "world" or all(part in scope.axes for part in name.split(" * ")):
+        open_ = axes if name == "world" else [part for part in name.split(" * ") if part in axes]
+        sized = " and ".join(f"`{a}`" for a in open_)
+        waits, help_ = f"the size of {sized}", f"`{' '.join(f'--set {a}=8' for a in open_)}`"
+    elif (fact := {"s": "seq", "b": "micro_batch"}.get(name, name)) in ("seq", "micro_batch"):
+        waits, help_ = f"`{fact}`", f"`train ({fact} = {2048 if fact == 'seq' else 1})`, or `--set {fact}=...`"
+    elif name == "hardware":
+        waits, help_ = "the machine, which no line names", "`hardware dgx_h100(nodes = 2)`, or `--set hardware=...`"
+    elif name in scope.args:
+        waits, help_ = f"`{name}`", f"`--set {name}=8`"
+    else:
+        waits, help_ = f"`{name}`", ""
+    return fault("N102", f"`{claim.condition.span.text}` waits for {waits}", claim.condition.span, help=help_)
 
-_LATER = ("time.", "mfu", "memory.host")
+
+COSTS = {
+    **{f"memory.{name}": "bytes" for name in ("peak", "params", "grads", "optimizer", "activations", "host")},
+    **{f"time.{name}": "seconds" for name in ("step", "exposed", "hidden", "bubble")},
+    "mfu": "",
+}
+"""Costs that an `assert` may use and their dimension, beside `comm.bytes(axis)`."""
+
+_LATER = ("time.",)
 OF_MODELS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from placelang.diagnostics.diagnostic import Label
-from placelang.diagnostics.problems import Problems, refuse
+from placelang.diagnostics.problems import Problems, both, every, refuse
 from placelang.frozen import Frozen
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
@@ -145,8 +145,10 @@ def _written(placement: ast.Placement, selectors: tuple[ast.Selector, ...], scop
         )
     if head.text not in STATES:
         _plain_head(placement, selectors)
-    selections = typed((*placement.selectors, *selectors), scope)
-    journey = type_journey(head.text, placement.journey, scope)
+    selections, journey = both(
+        lambda: typed((*placement.selectors, *selectors), scope),
+        lambda: type_journey(head.text, placement.journey, scope),
+    )
     return (head.text, selections), Written(journey, placement.override, placement.span)
 
 
@@ -177,22 +179,33 @@ def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, .
         case ast.Call(func=func, args=args):
             return _call(func, args, scope, problems, open_)
         case ast.Binary(op="*", left=left, right=right):
-            return product(expand(left, scope, problems, open_), expand(right, scope, problems, open_), expr.span)
+            a, b = both(
+                lambda: expand(left, scope, problems, open_),
+                lambda: expand(right, scope, problems, open_),
+            )
+            return product(a, b, expr.span)
         case ast.Group(inner=inner):
             return expand(inner, scope, problems, open_)
         case ast.With(base=base, body=body):
-            result = expand(base, scope, problems, open_)
-            for statement in body:
-                if not isinstance(statement, ast.Placement):
-                    raise refuse("E105", "only `override` placements may stand after `with`", statement.span)
-                if not statement.override:
-                    raise refuse(
-                        "E108", "after `with` stand overrides", statement.span, help=f"`override {statement.span.text}`"
-                    )
-                result = override(result, statement, scope)
+            result, overrides = both(
+                lambda: expand(base, scope, problems, open_),
+                lambda: every(lambda statement: _overriding(statement, scope), body),
+            )
+            for placement in overrides:
+                result = override(result, placement, scope)
             return result
         case _:
             raise refuse("E105", "a strategy is expected here", expr.span, help="strategies are joined by `*`")
+
+
+def _overriding(statement: ast.Statement, scope: Scope) -> ast.Placement:
+    """A statement after `with`, if it says something whatever it is said of."""
+    if not isinstance(statement, ast.Placement):
+        raise refuse("E105", "only `override` placements may stand after `with`", statement.span)
+    if not statement.override:
+        raise refuse("E108", "after `with` stand overrides", statement.span, help=f"`override {statement.span.text}`")
+    override(Composed({}, None, ()), statement, scope)
+    return statement
 
 
 def _call(
@@ -233,7 +246,8 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
     params = {p.name.text: p for p in strategy.params}
     bound: dict[str, Value] = {}
     free = iter(params)
-    for arg in args:
+
+    def bind(arg: ast.Arg) -> None:
         name = arg.name or next(free, None)
         if name is None:
             takes = f"{len(params)} argument{'s' * (len(params) != 1)}" if params else "no argument"
@@ -252,6 +266,8 @@ def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: 
         bound[name] = evaluate(arg.value, scope.lookup)
         if (declared := params[name].kind) is not None:
             check_kind(declared, bound[name], f"`{name}`", arg.value.span, scope)
+
+    every(bind, args)
     for name, param in params.items():
         if name not in bound:
             if param.default is None:

@@ -55,7 +55,7 @@ def declare(
                 try:
                     _use(statement, scope, file.source, reader, fresh, problems, open_)
                 except Refused as refused:
-                    problems.add(refused.diagnostic)
+                    problems.add(*refused.diagnostics)
                     scope.broken |= {(i.alias or i.name).text: refused.diagnostic for i in statement.names}
                     scope.broken_use = scope.broken_use or (None if statement.names else refused.diagnostic)
             case ast.Let() if fresh(statement.name):
@@ -157,7 +157,7 @@ def _values(scope: Scope, problems: Problems, only: str = "") -> None:
                 check_kind(one.kind, value, f"`{name}`", span, scope)
         except Refused as refused:
             if only in ("", refused.diagnostic.code):
-                problems.add(refused.diagnostic)
+                problems.add(*refused.diagnostics)
                 scope.broken.setdefault(name, refused.diagnostic)
     scope.axes.clear()
     scope.axes.update(before)

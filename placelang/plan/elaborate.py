@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
-from placelang.diagnostics.problems import Problems, fault, refuse
+from placelang.diagnostics.problems import Problems, every, fault, refuse
 from placelang.model.model import Model, generic
-from placelang.plan import capacity, claims, compose, declare, job, library, meshes, selectors
+from placelang.plan import capacity, claims, compose, consumed, declare, job, library, meshes, selectors, unread
 from placelang.plan.facts import NAMES, train_facts
-from placelang.plan.infer import infer, split_axes
-from placelang.plan.merge import differ
+from placelang.plan.infer import infer, split_axes, update
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import BackendOptions, Claim, Placed, Plan, Selection, State
+from placelang.plan.refine import refined
 from placelang.plan.repeated import repeated
 from placelang.plan.scope import Scope
-from placelang.plan.steps import FORMS, Journey
+from placelang.plan.steps import FORMS, AllToAll, Ring, Shard
+from placelang.plan.text import step_text
 from placelang.plan.values import Unknown, Value, evaluate
 from placelang.source import Source
 from placelang.syntax import ast, reader
@@ -44,6 +45,7 @@ def elaborate(
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
     """The plan of a text, or None, with every fault of the text.
 
+    Of a text with gaps it says what does not depend on what was not read.
     `model`, a value or a line, stands in for the text's own `model` line. `factory` makes a model of Python code, and
     `options` says what is wrong with the options of backends, which are no business of this room. `devices`: how many
     there are to run on; they give a size to the axis that has none, and another machine than the text's is no part of
@@ -73,24 +75,31 @@ def elaborate(
         with problems.catching():
             model = job.model(lines.model, scope, factory)
     composed = compose.composed(file.statements, scope, problems)
-    if not composed.journeys and composed.schedule is None and not problems.any_error:
+    if not composed.journeys and composed.schedule is None and not problems.any_error and not file.gaps:
         problems.add(_nothing_placed(scope))
     mesh = scope.mesh()
     # What a mistake left out would be inferred, and then contradict what is written: nothing is said of that.
-    quiet = Problems() if problems.any_error else problems
-    placed, update = infer(composed.journeys, mesh, quiet)
+    quiet = Problems() if problems.any_error or not unread.placed(file.gaps) else problems
+    states = infer(composed.journeys, mesh, quiet)
+    samples = split_axes(s for s in states[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
+    before = set(problems)
+    train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
+    refused_facts = {d.code for d in problems if d not in before and d.primary} - {"E121", "E401"}
+    broken_train = lines.train if refused_facts else None
+    selected = refined(composed.journeys, states, mesh, model or generic(), train.frozen, quiet)
+    placed = (*(Placed(state, journey) for state, journey in states.items()), *selected.placed)
     for p in placed:
         _one_axis_per_rank(p, mesh, quiet)
-    base = {p.state: p.journey for p in placed if not p.selections}
-    samples = split_axes(s for s in base[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
-    train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
+    _tokens(placed, mesh, quiet)
+    lie = ((states[State.PARAMS], states[State.OPTIMIZER]), *selected.lie)
+    fresh = update(composed.base().get("update", ()), lie, mesh, quiet)
     backends = _backends(file.statements, scope, problems)
     scope.used_sets |= {"model", "hardware"}
     declare.names_nothing(scope, (*NAMES, "model", "hardware"), problems)
     plan = Plan(
         mesh,
         placed,
-        update,
+        fresh,
         train,
         model,
         assumptions,
@@ -104,17 +113,21 @@ def elaborate(
     known = claims.facts(mesh, train, model)
     if model is None and lines.model is not None:  # refused: what conditions ask of it is not known
         known = {**dict.fromkeys(claims.OF_MODELS, Unknown("model")), **known}
+    modelled = model is not None or lines.model is not None
     for claim, claim_scope in composed.claims:
         if claim.kind == "require":
-            found = claims.check(claim, claim_scope, known, lambda _n, _s: None)
+            problems.add(*claims.check(claim, claim_scope, known, lambda _n, _s: None))
         else:
-            found = claims.names_are_known(claim, claim_scope, known)
-        problems.add(*([found] if found else []))
-    if not problems.any_error:
+            problems.add(*claims.without_costs(claim, claim_scope, known, modelled))
+    problems.add(*consumed.faults(plan))
+    if not problems.any_error and unread.known(file.gaps):
         problems.add(*capacity.faults(plan))
     if backends and options:
         problems.add(*options(backends))
-    said = problems.sorted(file.source)
+    broken_facts = (broken_train, None if hardware else lines.hardware)
+    gaps = [*file.gaps, *(unread.refused(line) for line in broken_facts if line is not None)]
+    wrong = problems.any_error
+    said = problems.sorted(file.source, but=lambda d: unread.follows(d, gaps) or (wrong and d.code == "N102"))
     refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
     return (None if refused else plan), said
 
@@ -188,8 +201,30 @@ def _one_axis_per_rank(placed: Placed, mesh: Mesh, problems: Problems) -> None:
             used[axis] = axis
 
 
+def _tokens(placed: Sequence[Placed], mesh: Mesh, problems: Problems) -> None:
+    """`ring` and `ulysses` bring together a sequence that their axes split; ranks of a data axis hold all heads, and
+    scores of the whole vocabulary, of other samples."""
+    said = [s for p in placed if p.state is State.ACTIVATIONS for s in p.journey]
+    split = {a for s in said if isinstance(s, Shard) and s.dim == "seq" for own in s.axes for a in mesh.shared(own)}
+    for step in said:
+        whole = [a for a in step.axes if a not in split]
+        if whole and (isinstance(step, Ring) or (isinstance(step, AllToAll) and step.dim == "heads")):
+            word = step_text(step).partition("(")[0]
+            message = f"`{word}` over `{whole[0]}` has nothing to bring together: its ranks hold whole sequences"
+            other = mesh.of_role(Role.SEQUENCE)
+            fix = f"`{word}({other[0]})`" if other else f"`{word}(cp)` over an axis `cp` of the mesh"
+            help_ = f"{fix}, or `activations: shard({whole[0]}, dim = seq)`"
+            problems.add(fault("E118", message, step.span, help=help_))
+        data = [a for a in step.axes if mesh[a].role is Role.DATA]
+        if isinstance(step, Shard) and step.dim in ("heads", "vocab") and data:
+            message = f"`dim = {step.dim}` over `{data[0]}`, whose ranks each compute all of it for other samples"
+            tensor = (*mesh.of_role(Role.TENSOR), "tp")[0]
+            help_ = f"`shard({data[0]}, dim = batch)`; `shard({tensor}, dim = {step.dim})` splits one computation"
+            problems.add(fault("E106", message, step.span, help=help_))
+
+
 def _selections(plan: Plan, problems: Problems) -> None:
-    """Globs match something, and two selections of one tensor do not contradict each other without `override`."""
+    """Globs match something, and what a role matches is said where that is nothing."""
     for placed in plan.placed:
         for selection in placed.selections:
             if selection.span is not None and library.is_home(selection.span.source):
@@ -200,35 +235,6 @@ def _selections(plan: Plan, problems: Problems) -> None:
         frozen = Selection("glob", pattern, plan.train.span)
         if plan.model is not None and (found := selectors.check_match(frozen, plan.model, ())):
             problems.add(found)
-    model = plan.model or generic()
-    for state in State:
-        problems.add(*_clashes([p for p in plan.refinements(state) if p.span], model, plan.train.frozen))
-
-
-def _clashes(placed: Sequence[Placed], model: Model, frozen: tuple[str, ...]) -> Iterable[Diagnostic]:
-    hits = [
-        frozenset[str]().union(
-            *(selectors.matches(s, model, frozen) for s in p.selections if s.kind in ("glob", "role"))
-        )
-        for p in placed
-    ]
-    seen: dict[str, dict[Journey, Placed]] = {}  # by tensor, what was said of it before
-    for later, names in zip(placed, hits, strict=True):
-        earlier = {journey: first for name in sorted(names) for journey, first in seen.get(name, {}).items()}
-        for journey, first in earlier.items() if not later.override else ():
-            if where := differ(later.journey, journey):
-                both = min(n for n in names if journey in seen.get(n, {}))
-                span = later.span
-                yield fault(
-                    "E108",
-                    f"two selections place {later.state.value} of `{both}` differently {where}",
-                    span,
-                    causes=(Label(first.span, "one"),) if first.span else (),
-                    help=f"`override {span.text}` lets this one replace the other" if span else "",
-                )
-                break
-        for name in names:
-            seen.setdefault(name, {}).setdefault(later.journey, later)
 
 
 def _claim(claim: ast.Claim, scope: Scope) -> Claim:
@@ -244,13 +250,16 @@ def _backends(statements: Iterable[ast.Statement], scope: Scope, problems: Probl
                     first = next(b.span for b in found if b.name == s.name.text)
                     causes = (Label(first, "the first"),) if first else ()
                     raise refuse("E119", f"a second `backend {s.name.text}` line", s.span, causes=causes)
-                for a in s.args:
-                    if a.name is None:
-                        help_ = f"`{a.value.span.text} = true`"
-                        raise refuse("E107", "options are written `name = value`", a.span, help=help_)
-                values = tuple((a.name or "", evaluate(a.value, scope.lookup)) for a in s.args)
+                values = tuple(every(lambda a: _named(a, scope), s.args))
                 found.append(BackendOptions(s.name.text, values, tuple(a.span for a in s.args), s.span))
     return tuple(found)
+
+
+def _named(arg: ast.Arg, scope: Scope) -> tuple[str, Value]:
+    """The name and the value of an option."""
+    if arg.name is None:
+        raise refuse("E107", "options are written `name = value`", arg.span, help=f"`{arg.value.span.text} = true`")
+    return arg.name, evaluate(arg.value, scope.lookup)
 
 
 def _nothing_placed(scope: Scope) -> Diagnostic:

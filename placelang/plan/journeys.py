@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from placelang.diagnostics.diagnostic import Label
-from placelang.diagnostics.problems import refuse
+from placelang.diagnostics.problems import every, refuse
 from placelang.plan.dtypes import BYTES
 from placelang.plan.meant import meant
 from placelang.plan.merge import one_format
@@ -27,22 +27,27 @@ from placelang.syntax import ast
 
 
 def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
-    """The typed steps of a journey of `head` (a state, or `update`). Axes left out stay empty. Raises Refused."""
-    steps: list[Step] = []
+    """The typed steps of a journey of `head` (a state, or `update`). Axes left out stay empty. Raises Refused, with
+    what is said of any step."""
+    moments = expr.steps if isinstance(expr, ast.Then) else (expr,)
     moved = False
-    for moment in expr.steps if isinstance(expr, ast.Then) else (expr,):
-        for part, dtype in _factors(moment):
-            step = _formats(head, part) if isinstance(part, ast.As) else _step(head, part, dtype, scope)
-            form = isinstance(step, FORMS)
-            if form and moved:
-                raise refuse(
-                    "E118",
-                    f"`{part.span.text}` is a form, and {head} has already left its first form",
-                    part.span,
-                    rule="a journey names forms first, then what happens to them, joined by `|`",
-                )
-            moved = moved or not form
-            steps.append(step)
+
+    def read(written: tuple[ast.Expr, ast.Name | None]) -> Step:
+        nonlocal moved
+        part, dtype = written
+        step = _formats(head, part) if isinstance(part, ast.As) else _step(head, part, dtype, scope)
+        form = isinstance(step, FORMS)
+        if form and moved:
+            raise refuse(
+                "E118",
+                f"`{part.span.text}` is a form, and {head} has already left its first form",
+                part.span,
+                rule="a journey names forms first, then what happens to them, joined by `|`",
+            )
+        moved = moved or not form
+        return step
+
+    steps = every(read, (factor for moment in moments for factor in _factors(moment)))
     _check_axes(steps)
     return tuple(one_format(steps))
 
@@ -101,7 +106,8 @@ def _formats(head: str, part: ast.As) -> Step:
             "E118", "formats in parentheses are those of the optimizer: `optimizer: as (master = fp32)`", part.span
         )
     found: dict[str, Any] = {}
-    for arg in part.dtypes:
+
+    def read(arg: ast.Arg) -> None:
         if arg.name not in ("master", "moments"):
             near = meant(arg.name or "", ("master", "moments"))
             message = "the optimizer has the formats `master` and `moments`"
@@ -113,6 +119,8 @@ def _formats(head: str, part: ast.As) -> Step:
             raise refuse("E105", "a number format is expected here", arg.value.span, help=formats)
         none = arg.name == "master" and arg.value.text == "none"
         found[arg.name] = "none" if none else _dtype(arg.value)
+
+    every(read, part.dtypes)
     return Formats(span=part.span, **found)
 
 
@@ -131,7 +139,7 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
         raise refuse(
             "E118", "the optimizer has more than one format, and this does not say whose", dtype.span, help=both
         )
-    axes, fields = _arguments(word, args, scope)
+    axes, fields = _arguments(word, args, dtype, scope)
     if word.axes == "required" and not axes:
         role = Role.TENSOR if word.name != "shard" else Role.DATA
         usual = (*scope.mesh().of_role(role), "tp" if role is Role.TENSOR else "dp")[0]
@@ -140,7 +148,7 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
         fields["mean"] = fields.pop("op", "sum") == "mean"
         fields.setdefault("when", When.MICROBATCH if word.name == "reduce_scatter" else When.STEP)
     fields.update(word.fixed)
-    return word.step(axes=axes, dtype=_dtype(dtype) if dtype else None, span=part.span, **fields)
+    return word.step(axes=axes, span=part.span, **fields)
 
 
 def _word(head: str, name: ast.Name) -> Word:
@@ -173,20 +181,27 @@ _HINTS: Mapping[tuple[str, str], str] = {
 }
 
 
-def _arguments(word: Word, args: tuple[ast.Arg, ...], scope: Scope) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The axes and the typed options of a call."""
+def _arguments(
+    word: Word, args: tuple[ast.Arg, ...], dtype: ast.Name | None, scope: Scope
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The axes and the typed options of a call, with the number format that `as` gives it."""
     axes: list[str] = []
     fields: dict[str, Any] = {}
     known = {o.name: o for o in word.options}
-    for arg in args:
+
+    def read(arg: ast.Arg | ast.Name) -> None:
+        if isinstance(arg, ast.Name):
+            fields["dtype"] = _dtype(arg)
+            return
         if arg.name is None:
-            flag = _flag(word, arg, fields)
-            if not flag:
-                axes += _axes(word, arg.value, scope)
-            continue
+            if not _flag(word, arg, fields):
+                axes.extend(_axes(word, arg.value, scope))
+            return
         if arg.name not in known:
             near = meant(arg.name, known)
             options = f"its options: {', '.join(known)}" if known else ""
+            if arg.name == "balance":  # how the sequence is dealt, which is said where its parts meet
+                options = "`activations[attn]: ring(cp, balance = headtail)` deals the sequence so"
             raise refuse(
                 "E106",
                 f"`{word.name}` has no option{f' `{arg.name}`' if known else 's'}",
@@ -200,6 +215,9 @@ def _arguments(word: Word, args: tuple[ast.Arg, ...], scope: Scope) -> tuple[tup
         option = known[arg.name]
         value = evaluate(arg.value, scope.lookup)
         fields[target] = option_value(option.kind, option.words, arg.name, value, arg.value.span, scope)
+
+    parts: list[ast.Arg | ast.Name] = [*args, *([dtype] if dtype else [])]
+    every(read, parts)
     return tuple(axes), fields
 
 

@@ -40,7 +40,7 @@ def build(
             try:
                 sized = filled(sized, devices, scope, main.span)
             except Refused as refused:
-                problems.add(refused.diagnostic)
+                problems.add(*refused.diagnostics)
                 scope.broken |= {a.name: refused.diagnostic for a in sized if a.size is None}
         scope.axes.update({a.name: a for a in sized})
         world = _product(sized)
@@ -58,7 +58,7 @@ def build(
             try:
                 scope.views.append(_view(mesh, scope, problems))
             except Refused as refused:
-                problems.add(refused.diagnostic)
+                problems.add(*refused.diagnostics)
                 scope.broken |= {a.name.text: refused.diagnostic for a in mesh.axes}
 
 
@@ -135,7 +135,7 @@ def _axes(line: ast.Mesh, scope: Scope, total: _Total, problems: Problems) -> tu
                 star = one
             axes.append(axis)
         except Refused as refused:
-            problems.add(refused.diagnostic)
+            problems.add(*refused.diagnostics)
             scope.broken[one.name.text] = refused.diagnostic
     if star is None or inside & set(scope.broken):
         return tuple(axes)
@@ -238,6 +238,7 @@ def _view(mesh: ast.Mesh, scope: Scope, problems: Problems) -> View:
     over: list[str] = []
     for name in mesh.over:
         if name.text not in scope.axes:
+            scope.whole(name.text)
             near = meant(name.text, scope.axes)
             raise refuse(
                 "E102",

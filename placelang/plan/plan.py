@@ -40,6 +40,11 @@ class Selection(Frozen):
     value: str  # the pattern or role; the axes joined by " * "
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
 
+    @property
+    def by_name(self) -> bool:
+        """Whether it takes the same tensors however they are placed."""
+        return self.kind in ("glob", "role")
+
     def __str__(self) -> str:
         return {"glob": f'"{self.value}"', "role": self.value}.get(self.kind, f"{self.kind}({self.value})")
 

@@ -54,7 +54,10 @@ class Scope(Frozen):
         found = self._find(name, span)
         if found is None and needed:
             near = meant(name, (*self.axis_names(), *self.lets, *self.args, *self.homes))
-            help_ = f"did you mean `{near}`?" if near else f"`arg {name}` declares it, for `--set {name}=8`"
+            new = f"`arg {name}` declares it, for `--set {name}=8`"
+            if name[0].isdigit():
+                new = "a number stands alone or touches its unit, as in `25MB`"
+            help_ = f"did you mean `{near}`?" if near else new
             raise refuse("E101", f"no axis or value is called `{name}`", span, help=help_)
         return found
 
@@ -240,7 +243,7 @@ def check_kind(declared: ast.Name, value: Value, what: str, span: Span | None, s
     """Refuse a value at `span` that is not of the declared kind. Kinds without a rule here are checked where they are
     used."""
     expected = _KINDS.get(declared.text)
-    if expected is None or isinstance(value, Unknown):
+    if expected is None or (isinstance(value, Unknown) and expected is not Axes):
         return
     if expected is Axes and isinstance(value, Word) and not value.args and span is not None:
         raise scope.no_axis(value.name, span)

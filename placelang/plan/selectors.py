@@ -6,15 +6,16 @@ Not for: what is said of the selected (`compose`).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 
 from placelang.diagnostics.diagnostic import Diagnostic
-from placelang.diagnostics.problems import fault, refuse
+from placelang.diagnostics.problems import every, fault, refuse
 from placelang.model.model import ROLES, Model, Stack, Tensor
 from placelang.plan.globs import EXAMPLES, RANGE, fault_of, glob
 from placelang.plan.meant import meant
 from placelang.plan.plan import Selection
 from placelang.plan.scope import Scope
-from placelang.plan.values import Axes, Word, evaluate
+from placelang.plan.values import Axes, Value, Word, evaluate
 from placelang.syntax import ast
 
 ACROSS = ("block", "tied", "frozen", "trainable")
@@ -32,7 +33,7 @@ def known_roles() -> tuple[str, ...]:
 
 def typed(selectors: tuple[ast.Selector, ...], scope: Scope) -> tuple[Selection, ...]:
     """The selections that selectors say. Raises Refused on an unknown role, a bad glob, or a name that is no axis."""
-    return tuple(_typed(s, scope) for s in selectors)
+    return tuple(every(lambda s: _typed(s, scope), selectors))
 
 
 def _typed(selector: ast.Selector, scope: Scope) -> Selection:
@@ -60,14 +61,19 @@ def _typed(selector: ast.Selector, scope: Scope) -> Selection:
                 raise refuse(
                     "E101", f"no selector is called `{func.text}`", span, help=f"did you mean `{near}`?" if near else ""
                 )
-            values = [evaluate(a.value, scope.lookup) for a in args]
-            for value, arg in zip(values, args, strict=True):
-                if isinstance(value, Word):
-                    raise scope.no_axis(value.name, arg.value.span)
+            values = every(lambda a: _axis(a.value, scope), args)
             axes = tuple(n for v in values if isinstance(v, Axes) for n in v.names)
             if not axes or not all(isinstance(v, Axes) for v in values):
                 raise refuse("E102", f"`{func.text}` selects by axes, as in `{func.text}(tp)`", span)
             return Selection(func.text, " * ".join(axes), span)
+
+
+def _axis(expr: ast.Expr, scope: Scope) -> Value:
+    """What stands where an axis is expected; an unknown name is refused."""
+    value = evaluate(expr, scope.lookup)
+    if isinstance(value, Word):
+        raise scope.no_axis(value.name, expr.span)
+    return value
 
 
 def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str], fqn: str) -> bool:
@@ -83,10 +89,11 @@ def has_role(selection: str, tensor: Tensor, stack: Stack, tied: frozenset[str],
     return tensor.role == selection or tensor.role.startswith(f"{selection}.")
 
 
-def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = ()) -> frozenset[str]:
-    """The full names of the tensors that a selection hits; of a role, the first layer of a run stands for all."""
+def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = (), each: bool = False) -> frozenset[str]:
+    """The full names of the tensors that a selection hits; of a role, the first layer of a run stands for all unless
+    `each` is asked for."""
     tied = frozenset(t.tied for s in model.stacks for t in s.tensors if t.tied)
-    by_name = selection.kind == "glob" or (bool(frozen) and selection.value in ("frozen", "trainable"))
+    by_name = each or tell_layers((selection,), frozen)
     found: set[str] = set()
     for stack in model.stacks:
         for tensor in stack.tensors:
@@ -102,6 +109,40 @@ def matches(selection: Selection, model: Model, frozen: tuple[str, ...] = ()) ->
                 if hit:
                     found.add(fqn)
     return frozenset(found)
+
+
+def tell_layers(selections: Iterable[Selection], frozen: tuple[str, ...]) -> bool:
+    """Whether one of the selections may take some layers of a run and not others."""
+    by_pattern = ("frozen", "trainable") if frozen else ()
+    return any(s.kind == "glob" or s.value in by_pattern for s in selections)
+
+
+def named(tensors: Collection[str], model: Model, each: bool) -> tuple[Selection, ...]:
+    """Globs of exactly these tensors, one for the layers of a run. Unless `each` layer is named, the first of a run
+    stands for all."""
+    globs: dict[str, None] = {}
+    for stack in model.stacks:
+        alone = sum(other.name == stack.name for other in model.stacks) == 1
+        for tensor in stack.tensors:
+            hits = [i for i in range(stack.count) if stack.fqn(tensor, i if each else 0) in tensors]
+            if hits and stack.indexed:
+                runs = _runs([stack.first + i for i in hits])
+                numbers = "*" if alone and len(hits) == stack.count else runs if len(hits) == 1 else f"{{{runs}}}"
+                globs[f"{stack.name}.{numbers}.{tensor.name}"] = None
+            elif hits:
+                globs[tensor.name] = None
+    return tuple(Selection("glob", pattern) for pattern in globs)
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """`0..3,7` of sorted numbers."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and n == found[-1][-1] + 1:
+            found[-1][1:] = [n]
+        else:
+            found.append([n])
+    return ",".join("..".join(map(str, run)) for run in found)
 
 
 def check_match(selection: Selection, model: Model, frozen: tuple[str, ...]) -> Diagnostic | None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import attrs
 
-from placelang.diagnostics.problems import refuse
+from placelang.diagnostics.problems import every, refuse
 from placelang.frozen import Frozen
 from placelang.quantity import Quantity, out_of_range
 from placelang.quantity import quantity as in_base_units
@@ -106,7 +106,7 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
         case ast.Group(inner=inner):
             return evaluate(inner, lookup)
         case ast.List(items=items):
-            return _bounded(tuple(evaluate(item, lookup) for item in items), expr.span)
+            return _bounded(tuple(every(lambda item: evaluate(item, lookup), items)), expr.span)
         case ast.Name(text="true"):
             return True
         case ast.Name(text="false"):
@@ -115,19 +115,21 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
             found = lookup(text, span)
             return Word(text) if found is None else found
         case ast.Call(func=ast.Name(text="min" | "max" | "ceil") as func, args=args):
-            return _function(func, [_operand(a.value, lookup) for a in args], expr.span)
+            return _function(func, every(lambda a: _operand(a.value, lookup), args), expr.span)
         case ast.Call(func=func, args=args):
             written = ",".join("".join(a.value.span.text.split()) for a in args)
             if "." in func.text and (known := lookup(f"{func.text}({written})", func.span)) is not None:
                 return known  # a cost over axes: `comm.bytes(dp)`
-            values = [(a.name, evaluate(a.value, lookup)) for a in args]
+            values = every(lambda a: (a.name, evaluate(a.value, lookup)), args)
             return _bounded(Word(func.text, tuple(values)), expr.span)
         case ast.Unary(op=op, operand=operand):
             return _unary(op, _operand(operand, lookup), expr.span)
         case ast.Binary(op="==" | "!=" as op, left=left, right=right):
-            return _bounded(_binary(op, evaluate(left, lookup), evaluate(right, lookup), expr.span), expr.span)
+            a, b = every(lambda side: evaluate(side, lookup), (left, right))
+            return _bounded(_binary(op, a, b, expr.span), expr.span)
         case ast.Binary(op=op, left=left, right=right):
-            return _bounded(_binary(op, _operand(left, lookup), _operand(right, lookup), expr.span), expr.span)
+            a, b = every(lambda side: _operand(side, lookup), (left, right))
+            return _bounded(_binary(op, a, b, expr.span), expr.span)
         case _:
             raise refuse("E105", "a value is expected here, this is part of a journey", expr.span)
 
@@ -176,8 +178,8 @@ def _unary(op: str, value: Value, span: Span) -> Value:
 
 def _function(func: ast.Name, values: list[Value], span: Span) -> Value:
     values = [_sized(v) for v in values]
-    if any(isinstance(v, Unknown) for v in values):
-        return Unknown(func.text)
+    if open_ := next((v for v in values if isinstance(v, Unknown)), None):
+        return Unknown(open_.name)
     numbers = [v for v in values if isinstance(v, Fraction)]
     if len(numbers) != len(values) or not numbers or (func.text == "ceil" and len(numbers) != 1):
         odd = next((v for v in values if not isinstance(v, Fraction) or isinstance(v, bool)), None)
@@ -194,7 +196,8 @@ def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
         return Axes(a.names + b.names, None if a.size is None or b.size is None else a.size * b.size)
     a, b = _sized(a), _sized(b)
     if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return _symbol(op, a, b, span)
+        decides = {"and": False, "or": True}.get(op)  # whatever the symbol is
+        return decides if decides is not None and decides in (a, b) else _symbol(op, a, b, span)
     if op in ("and", "or"):
         if isinstance(a, bool) and isinstance(b, bool):
             return (a and b) if op == "and" else (a or b)

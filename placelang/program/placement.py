@@ -13,7 +13,8 @@ from placelang.frozen import Frozen
 from placelang.model.model import Model, Stack, Tensor
 from placelang.plan import selectors
 from placelang.plan.merge import replace
-from placelang.plan.plan import Placed, Plan, State
+from placelang.plan.mesh import Mesh
+from placelang.plan.plan import Placed, Plan, Selection, State
 from placelang.plan.steps import Gather, Journey, Keep, Reduce, Replicate, Shard, SmallerShard, When
 from placelang.program.event import Label, Layout
 from placelang.source import Span
@@ -68,7 +69,8 @@ def _partition(pad: str) -> str:
 
 
 def journey(plan: Plan, state: State, model: Model, stack: Stack, tensors: Sequence[Tensor]) -> Journey:
-    """The journey of a state for these tensors: the base, refined by each selection that takes them, in order."""
+    """The journey of a state for these tensors: that of the last selection that takes them, which is complete, or of
+    all. What modules return is said step by step: each selection replaces what it names of what was said before."""
     found = plan.journey(state)
     names = [stack.fqn(t) for t in tensors]
     chosen = (p for p in plan.refinements(state) if not _by_placement(p))
@@ -79,7 +81,7 @@ def journey(plan: Plan, state: State, model: Model, stack: Stack, tensors: Seque
 
 
 def _by_placement(placed: Placed) -> bool:
-    return any(s.kind not in ("glob", "role") for s in placed.selections)
+    return not all(s.by_name for s in placed.selections)
 
 
 def placement(plan: Plan, model: Model, stack: Stack, tensors: Sequence[Tensor]) -> Placement:
@@ -92,7 +94,7 @@ def placement(plan: Plan, model: Model, stack: Stack, tensors: Sequence[Tensor])
     rest = layout([s for s in params if isinstance(s, Shard)], tensors, gathered)
     use = tuple((axis, label) for axis, label in rest if axis not in gathered)
     for placed in plan.refinements(State.GRADS):
-        if _by_placement(placed) and all(_so_placed(s.kind, s.value, use, rest) for s in placed.selections):
+        if _by_placement(placed) and all(_so_placed(s, use, rest, plan.mesh) for s in placed.selections):
             grads = replace(grads, placed.journey, plan.mesh)
     return Placement(
         rest,
@@ -105,12 +107,14 @@ def placement(plan: Plan, model: Model, stack: Stack, tensors: Sequence[Tensor])
     )
 
 
-def _so_placed(kind: str, axes: str, use: Layout, rest: Layout) -> bool:
-    """`replicated(tp)`: compute reads it whole on the axis; `sharded(tp)`: it rests split there."""
-    names = axes.split(" * ")
-    if kind == "replicated":
-        return not any(axis in names for axis, _ in use)
-    return kind == "sharded" and all(any(a == axis for a, _ in rest) for axis in names)
+def _so_placed(selection: Selection, use: Layout, rest: Layout, mesh: Mesh) -> bool:
+    """`replicated(tp)`: on all ranks of the axis, whichever way they are named, compute reads the same; `sharded(tp)`:
+    it rests split there."""
+    names = selection.value.split(" * ")
+    if selection.kind == "replicated":
+        shared = {other for axis in names for other in mesh.shared(axis)}
+        return not any(axis in shared for axis, _ in use)
+    return selection.kind == "sharded" and all(any(a == axis for a, _ in rest) for axis in names)
 
 
 def layout(shards: Iterable[Shard], tensors: Sequence[Tensor], gathered: set[str]) -> Layout:

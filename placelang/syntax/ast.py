@@ -350,9 +350,18 @@ class Comment(Node):
 
 
 @attrs.frozen(eq=False, repr=False)
+class Gap(Node):
+    """A part of `statement` that could not be read: what it would have said is not known."""
+
+    statement: Span
+
+
+@attrs.frozen(eq=False, repr=False)
 class File(Node):
-    """A whole text. `comments` are in order of place and take no part in equality."""
+    """A whole text. `comments` are in order of place and take no part in equality, nor do the `gaps` of a text with
+    errors."""
 
     source: Source = attrs.field(eq=False, repr=False)
     statements: tuple[Statement, ...] = ()
     comments: tuple[Comment, ...] = attrs.field(default=(), eq=False)
+    gaps: tuple[Gap, ...] = attrs.field(default=(), eq=False, repr=False)

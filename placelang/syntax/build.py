@@ -35,6 +35,7 @@ class Builder(Frozen):
     blocks: dict[int, tuple[ast.Statement, ...]] = attrs.field(factory=dict)
     diagnostics: list[Diagnostic] = attrs.field(factory=list)
     documented: set[int] = attrs.field(factory=set)  # offsets of `docs` that found their statement
+    gaps: list[ast.Gap] = attrs.field(factory=list)  # what was left out of the tree
 
     def statements(self, tree: Tree[Token]) -> tuple[ast.Statement, ...]:
         """The statements of a `file` or `block`."""

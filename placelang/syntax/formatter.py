@@ -100,9 +100,8 @@ class _Statements(Expressions):
     def documented(self, statement: ast.Statement, pad: int = 0) -> tuple[Doc, ...]:
         text = self.statement(statement, pad)
         doc = statement.doc if isinstance(statement, ast.Documented) else ""
-        # Comments that stood where none is kept. They must not become documentation, which `##` would.
         left = self.comments.take(statement.span.start, statement.span.end)
-        above = [f"# {comment.text.lstrip('#').strip()}".rstrip() for comment in left]
+        above = [_aside(comment) for comment in left]
         above += [f"## {line}".rstrip() for line in doc.split("\n")] if doc else []
         return (*(part for line in above for part in (line, HARD)), *text)
 
@@ -173,7 +172,9 @@ class _Statements(Expressions):
         beside = [c for c in beside if not body or c.span.start < body[0].span.start]
         for comment in beside:
             self.comments.take(comment.span.start, comment.span.end)
-        lines = self._lines(body, beside[-1].span.end if beside else start, end)
+        brace = self._brace(start, end)
+        lines: list[tuple[Doc, ...]] = [(_aside(comment),) for comment in self.comments.take(start, brace)]
+        lines += self._lines(body, max(brace, beside[-1].span.end) if beside else brace, end)
         header = tuple(Suffix(f"  {comment.text}") for comment in beside)
         if not lines:
             return ("{", *header, HARD, "}") if header else ("{}",)
@@ -182,6 +183,15 @@ class _Statements(Expressions):
             return (group("{", nest(SPACE, *inner), SPACE, "}"),)
         return ("{", *header, nest(HARD, *join((HARD,), lines)), HARD, "}")
 
+    def _brace(self, start: int, end: int) -> int:
+        """Where the block opens that stands after `start`: the first brace outside of comments."""
+        for comment in self.comments.peek(start, end):
+            at = self.comments.source.find("{", start, comment.span.start)
+            if at >= 0:
+                return at
+            start = comment.span.end
+        return max(self.comments.source.find("{", start, end), start)
+
     def _in_one_line(self, body: tuple[ast.Statement, ...], start: int, end: int) -> bool:
         if not self.comments.source:
             return len(body) <= 1
@@ -189,6 +199,11 @@ class _Statements(Expressions):
 
     def _names(self, names: tuple[ast.Name, ...] | tuple[ast.Import, ...], end: int) -> tuple[Doc, ...]:
         return self.listed("(", names, ")", names[0].span.start if names else end, end)
+
+
+def _aside(comment: ast.Comment) -> str:
+    """A comment that stood where none is kept. It must not become documentation, which `##` would."""
+    return f"# {comment.text.lstrip('#').strip()}".rstrip()
 
 
 _BARE = _Statements(Comments("", ()))  # prints without comments

@@ -41,6 +41,7 @@ class Outline(Frozen):
     wrong: Diagnostic | None = None
     missing: str = ""  # closing brackets to read at its end
     instead: dict[int, str] = attrs.field(factory=dict)  # what to read for a wrong closing bracket, by its offset
+    unopened: bool = False  # a bracket closes nothing in it
     hopeless: bool = False  # there is no telling what to read
 
     @property
@@ -50,6 +51,11 @@ class Outline(Frozen):
     @property
     def end(self) -> int:
         return self.tokens[-1].end
+
+    @property
+    def reach(self) -> int:
+        """Where its last block ends, closed or not."""
+        return max(self.end, *(block.close for block in self.blocks), -1)
 
 
 def outline(source: Source, scan: Scan) -> list[Outline]:
@@ -81,6 +87,9 @@ def outline(source: Source, scan: Scan) -> list[Outline]:
         elif token.text == "}" and len(blocks) > 1:
             _unclosed(source, block)
             _close_block(source, blocks, token)
+        elif token.text == "{" and not scan.balanced and len(blocks) > 1 and not block.statements:
+            outer = _current(blocks[-2])
+            outer.wrong = outer.wrong or _doubled(source, outer.tokens[-1], token)
         else:
             _add(block, token)
             if token.text == "{":
@@ -167,7 +176,9 @@ def _unclosed(source: Source, block: Block) -> None:
     opener, closers = block.brackets[-1], "".join(CLOSERS[b.text] for b in reversed(block.brackets))
     statement.missing += closers
     if statement.wrong is None:
-        statement.wrong = _never_closed(source, opener, statement.end, closers)
+        colon = next((t for t in statement.tokens if t.start > opener.start and t.text == ":"), None)
+        end = colon.start if opener.text == "[" and colon is not None else statement.end
+        statement.wrong = _never_closed(source, opener, end, closers)
     block.brackets = []
     block.current = None
 
@@ -181,6 +192,7 @@ def _close_bracket(source: Source, block: Block, token: Token) -> None:
     label = Label(source.span(token.start, token.end))
     if opener is None:
         statement.instead[token.start] = " "
+        statement.unopened = True
         fix = Fix("delete it", (Edit(label.span, ""),))
         message = f"`{token.text}` closes nothing: no `{OPENERS[token.text]}` is open"
         statement.wrong = statement.wrong or Diagnostic("E001", message, label, fixes=(fix,))
@@ -221,6 +233,16 @@ def _close_block(source: Source, blocks: list[Block], token: Token | None) -> No
         statement.wrong = _never_closed(source, opener, inner.close, "}")
     if not outer.brackets:
         outer.current = None
+
+
+def _doubled(source: Source, first: Token, again: Token) -> Diagnostic:
+    return Diagnostic(
+        "E001",
+        f"one `{again.text}` opens a block",
+        Label(source.span(again.start, again.end), "a second one"),
+        (Label(source.span(first.start, first.end), "opened here"),),
+        fixes=(Fix("delete it", (Edit(source.span(again.start, again.end), ""),)),),
+    )
 
 
 def _never_closed(source: Source, opener: Token, end: int, closers: str) -> Diagnostic:

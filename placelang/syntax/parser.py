@@ -7,6 +7,10 @@ the LALR parser once; one with errors goes through `recovery`, which is imported
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lark import UnexpectedInput, UnexpectedToken
 
 from placelang.diagnostics.diagnostic import Diagnostic
@@ -22,16 +26,30 @@ def parse(source: Source) -> tuple[ast.File, tuple[Diagnostic, ...]]:
 
     With errors the tree holds the statements that are right. Raises nothing.
     """
-    found = scan(source)
-    builder = Builder(source, found.docs)
-    if found.clean:
-        try:
-            return _file(source, found, builder.statements(lalr().parse(source.text)), builder)
-        except UnexpectedInput:
-            pass
-    from placelang.syntax.recovery import recover  # costs start-up time, and most texts are right
+    with _uncollected():
+        found = scan(source)
+        builder = Builder(source, found.docs)
+        if found.clean:
+            try:
+                return _file(source, found, builder.statements(lalr().parse(source.text)), builder)
+            except UnexpectedInput:
+                pass
+        from placelang.syntax.recovery import recover  # costs start-up time, and most texts are right
 
-    return _file(source, found, recover(source, found, builder), builder)
+        return _file(source, found, recover(source, found, builder), builder)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles of garbage. Trees hold none (a test asks that), and a search that looks at
+    all of a growing tree again and again takes longer than the parse itself: 14 times for 8 times the lines."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def needs_more(text: str) -> bool:
@@ -74,8 +92,19 @@ def _file(
             builder.misplaced_edition(statement)
     attached = {c.span.start for start in builder.documented for c in found.doc_comments[start]}
     comments = tuple(c for c in found.comments if c.span.start not in attached)
-    file = ast.File(source, statements, comments, span=source.span(0, len(source.text)))
-    return file, tuple(sorted(builder.diagnostics, key=_place))
+    said = tuple(sorted(builder.diagnostics, key=_place))
+    gaps = (*builder.gaps, *_misread(statements, said, builder.gaps))
+    return ast.File(source, statements, comments, gaps, span=source.span(0, len(source.text))), said
+
+
+def _misread(
+    statements: tuple[ast.Statement, ...], said: tuple[Diagnostic, ...], known: list[ast.Gap]
+) -> Iterator[ast.Gap]:
+    """The words that are in the tree for want of better ones, such as numbers in no known unit."""
+    for span in (d.primary.span for d in said if d.primary and d.is_error):
+        if not any(gap.span.start <= span.start < gap.span.end for gap in known):
+            whole = next((s.span for s in statements if s.span.start <= span.start < s.span.end), span)
+            yield ast.Gap(whole, span=span)
 
 
 def _place(diagnostic: Diagnostic) -> int:

@@ -7,17 +7,19 @@ wording of what is wrong (`complaints`).
 from __future__ import annotations
 
 import attrs
-from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Token as Leaf
+from lark import Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from placelang.diagnostics.diagnostic import Diagnostic, Fix, Label, Severity
 from placelang.frozen import Frozen
-from placelang.source import Source
+from placelang.source import Source, Span
 from placelang.syntax import ast
 from placelang.syntax.build import Builder
 from placelang.syntax.complaints import complain
 from placelang.syntax.outline import Block, Outline, outline
 from placelang.syntax.refusal import Refusal
 from placelang.syntax.scan import MAX_DEPTH, Scan, Token
+from placelang.syntax.spoilt import PLACEHOLDER, Part, spoilt
 from placelang.syntax.table import lalr
 
 MAX_ERRORS = 100  # after that many the text is probably no `.place` text, and nobody reads on
@@ -30,7 +32,7 @@ def recover(source: Source, scan: Scan, builder: Builder) -> tuple[ast.Statement
 
 @attrs.define(eq=False, repr=False)
 class Recovery(Frozen):
-    """Parses statement by statement; the first mistake of each is said, the rest of the statement forgiven."""
+    """Parses statement by statement; after a mistake goes on with the next step, argument or element."""
 
     source: Source
     scan: Scan
@@ -38,25 +40,40 @@ class Recovery(Frozen):
 
     def statements(self, outlines: list[Outline]) -> tuple[ast.Statement, ...]:
         found: list[ast.Statement] = []
-        following = iter([*outlines[1:], None])
-        joined = False
-        for statement in outlines:
-            after = next(following)
-            if joined:
-                joined = False
-                continue
+        joined = -1  # a statement that was read with the one before it
+        lost = 0  # how many of the next belong to an earlier mistake
+        for i, statement in enumerate(outlines):
             if len(self.builder.diagnostics) >= MAX_ERRORS:
                 self._stop(statement)
                 break
+            if i == joined:
+                continue
+            if lost:
+                lost -= 1
+                self._lose(statement)
+                continue
+            said = len(self.builder.diagnostics)
             refused = self._read(statement, found)
+            after = outlines[i + 1] if i + 1 < len(outlines) else None
+            wrong = refused is not None or len(self.builder.diagnostics) > said
+            if after is not None and after.unopened:  # what it closes should have been opened before it
+                for one in _since_strategy(outlines[: i + 1]) if after.tokens[0].text == "}" else (statement,):
+                    self._lose(one)
+                lost = int(wrong)
+            if wrong and (statement.blocks or (refused is not None and "LBRACE" in refused.accepts)):
+                lost = max(lost, _block_without_opener(outlines[i + 1 :]))
             if refused is None:
                 continue
-            if refused.at == len(statement.tokens) and after is not None and after.wrong is None:
+            at_end = refused.at == len(statement.tokens)
+            if at_end and after is not None and after.wrong is None:
                 # A line that is not complete: the parser would have gone on to the next.
                 both = Outline([*statement.tokens, *after.tokens], [*statement.blocks, *after.blocks])
-                joined = self._read(both, found) is None
-            if not joined:
-                self.builder.diagnostics.append(self._with_good_fixes(complain(refused), statement))
+                if self._read(both, found) is None:
+                    joined = i + 1
+                    continue
+            shell = _shell(self.source, statement)
+            self._say(complain(refused), shell, statement)
+            found += self._rest(statement, shell, refused)
         return tuple(found)
 
     def _read(self, statement: Outline, found: list[ast.Statement]) -> Refusal | None:
@@ -69,6 +86,7 @@ class Recovery(Frozen):
             self.builder.diagnostics.append(
                 Diagnostic("E004", message, label, help="name parts of it with `let` or `strategy`")
             )
+            self._lose(statement)
             return None
         for block in statement.blocks:
             if block.open not in self.builder.blocks:
@@ -80,27 +98,109 @@ class Recovery(Frozen):
             return Refusal(self.source, tokens, strange, frozenset())
         if statement.wrong is not None:
             self.builder.diagnostics.append(statement.wrong)
+            self._lose(statement)
             if statement.hopeless:
                 return None
-        try:
-            tree = lalr().parse(_shell(self.source, statement))
-        except UnexpectedInput as error:
-            return None if statement.wrong else _refusal(self.source, statement, error)
-        self.builder.offset = statement.start
-        found += self.builder.statements(tree)
+        tree = self._parse(_shell(self.source, statement), statement)
+        if isinstance(tree, Refusal):
+            return None if statement.wrong else tree
+        before = len(self.builder.diagnostics)
+        built = self._build(tree, statement)
+        if statement.wrong is not None:
+            self.builder.diagnostics[before:] = []  # a mistake with brackets is one
+        found += (s for s in built if not statement.wrong or isinstance(s, ast.Strategy | ast.On | ast.Placement))
         return None
 
-    def _with_good_fixes(self, diagnostic: Diagnostic, statement: Outline) -> Diagnostic:
-        """The diagnostic with those of its fixes that the parser accepts, or that bring it past the mistake."""
-        text = _shell(self.source, statement)
-        good = tuple(fix for fix in diagnostic.fixes if _helps(fix, text, statement.start))
-        return attrs.evolve(diagnostic, fixes=good)
+    def _rest(self, statement: Outline, shell: str, refused: Refusal) -> tuple[ast.Statement, ...]:
+        """Say what else is wrong in a refused statement, and give what is right in it: what is spoilt is left out, and
+        the rest read again. Only a placement means something without a part of it."""
+        left_out: list[Part] = []
+        tree: Tree[Leaf] | Refusal = refused
+        while isinstance(tree, Refusal):
+            shell, tree = self._without(statement, shell, refused, left_out)
+            if not isinstance(tree, Refusal):
+                break
+            refused, said = tree, complain(tree)
+            holes = [self._span(statement, part) for part in left_out]
+            if (
+                any(part.touches(refused.at) for part in left_out)
+                or said.primary is None
+                or any(hole.start <= said.primary.span.start < hole.end for hole in holes)
+                or len(self.builder.diagnostics) >= MAX_ERRORS
+            ):
+                self._lose(statement)
+                return ()
+            self._say(said, shell, statement)
+        right = tuple(s for s in self._build(tree, statement) if _says_something(s))
+        if not right or statement.wrong:
+            self._lose(statement)
+            return ()
+        whole = self.source.span(statement.start, statement.end)
+        self.builder.gaps += (ast.Gap(whole, span=self._span(statement, part)) for part in left_out)
+        return right
+
+    def _without(
+        self, statement: Outline, shell: str, refused: Refusal, left_out: list[Part]
+    ) -> tuple[str, Tree[Leaf] | Refusal]:
+        """The shell without the smallest part around a refused token that lets the parser pass it, which is added to
+        what was left out, and what the parser says then."""
+        for part in spoilt(refused.tokens, refused.at):
+            span = self._span(statement, part)
+            start, end = span.start - statement.start, span.end - statement.start
+            shorter = shell[:start] + part.instead.ljust(end - start) + shell[end:]
+            tree = self._parse(shorter, statement)
+            if not isinstance(tree, Refusal) or not part.touches(tree.at):
+                left_out.append(part)
+                return shorter, tree
+        left_out.append(Part(0, len(statement.tokens) - 1))
+        return shell, refused
+
+    def _parse(self, shell: str, statement: Outline) -> Tree[Leaf] | Refusal:
+        try:
+            return lalr().parse(shell)
+        except UnexpectedInput as error:
+            return _refusal(self.source, statement, error)
+
+    def _build(self, tree: Tree[Leaf], statement: Outline) -> tuple[ast.Statement, ...]:
+        self.builder.offset = statement.start
+        return self.builder.statements(tree)
+
+    def _span(self, statement: Outline, part: Part) -> Span:
+        return self.source.span(statement.tokens[part.first].start, statement.tokens[part.last].end)
+
+    def _lose(self, statement: Outline) -> None:
+        """What a statement would have said is not known."""
+        whole = self.source.span(statement.start, statement.reach)
+        self.builder.gaps.append(ast.Gap(whole, span=whole))
+
+    def _say(self, diagnostic: Diagnostic, shell: str, statement: Outline) -> None:
+        """Say it with those of its fixes that the parser accepts, or that bring it past the mistake."""
+        good = tuple(fix for fix in diagnostic.fixes if _helps(fix, shell, statement.start))
+        self.builder.diagnostics.append(attrs.evolve(diagnostic, fixes=good))
 
     def _stop(self, statement: Outline) -> None:
+        rest = self.source.span(statement.start, len(self.source.text))
+        self.builder.gaps.append(ast.Gap(rest, span=rest))
         if self.builder.diagnostics[-1].severity is not Severity.NOTE:
             label = Label(self.source.span(statement.start, statement.end), "not read from here on")
             message = f"more than {MAX_ERRORS} errors: the rest is not shown"
             self.builder.diagnostics.append(Diagnostic("E001", message, label, severity=Severity.NOTE))
+
+
+def _since_strategy(outlines: list[Outline]) -> list[Outline]:
+    """The last `strategy` and what follows it: its block may have ended too early."""
+    last = next((i for i in reversed(range(len(outlines))) if outlines[i].tokens[0].text == "strategy"), 0)
+    return outlines[last:]
+
+
+def _block_without_opener(outlines: list[Outline]) -> int:
+    """How many statements stand up to a `}` that closes nothing."""
+    return next((i + 1 for i, o in enumerate(outlines) if o.unopened and o.tokens[0].text == "}"), 0)
+
+
+def _says_something(statement: ast.Statement) -> bool:
+    """Whether there is something to check in a statement of which parts are left out."""
+    return isinstance(statement, ast.Placement) and statement.journey != ast.Name(PLACEHOLDER)
 
 
 def _holds_statements(tokens: tuple[Token, ...], block: Block) -> bool:

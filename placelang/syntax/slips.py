@@ -68,6 +68,12 @@ def strange_character(r: Refusal) -> Diagnostic | None:
         return r.error(
             "a glob is quoted", r.source.span(token.start, token.end), help='write `params["layers.*.attn"]`'
         )
+    if first == "." and r.ahead().kind == "digits" and r.back().kind == "name" and touching(r.back(), token):
+        better = f"{r.back().text}_{r.ahead().text.replace('.', '_')}"
+        return r.error(
+            f"no part of a name begins with a digit, as `.{r.ahead().text}` does", r.span(r.back(), r.ahead()),
+            code="E007", fix=r.replace(r.back(), r.ahead(), better),
+        )  # fmt: skip
     if first == "." and r.ahead().kind == "digits" and touching(token, r.ahead()):
         return r.error(
             f"`.{r.ahead().text}` lacks a digit before its point", r.span(token, r.ahead()), code="E005",

@@ -196,7 +196,7 @@ def fmt(files: tuple[str, ...], only_check: bool, diff: bool, as_json: bool, pla
 """,
 )
 def cost(file: str, sets: dict[str, str], model: str | None, as_json: bool, plain: bool) -> None:
-    """Print memory per device by state and traffic per axis of one step, as formula and as number."""
+    """Print memory per device by state, traffic per axis of one step, and its time on named hardware."""
     from placelang.tools.cost import cost as run_cost
     from placelang.tools.screen import Screen
 

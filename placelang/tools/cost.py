@@ -1,4 +1,4 @@
-"""`place cost`: memory per device by state and traffic by axis, formula beside number, within 80 columns.
+"""`place cost`: memory per device by state, traffic by axis, and the time of a step, within 80 columns.
 
 Not for: the formulas (`cost` the room) or how numbers and formulas are written (`cost.format`, `cost.render`).
 """
@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from placelang.api import Strategy, no_model
-from placelang.cost.cost import Cost, as_json
-from placelang.cost.expr import Clause, Expr, bytes_text, count_text, symbols, text, total
+from placelang.cost.cost import Cost, as_json, of_time
+from placelang.cost.expr import Clause, Expr, bytes_text, count_text, seconds_text, symbols, text, total
+from placelang.cost.time import UNCERTAIN, Untimed
 from placelang.cost.traffic import Traffic
 from placelang.diagnostics import render
 from placelang.tools import inputs
@@ -56,6 +57,7 @@ def table(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
     """The whole answer, at most 80 columns wide."""
     clauses: dict[str, Clause] = {}
     rows = [*_title(screen, strategy), "", *_memory(screen, cost, clauses), "", *_traffic(screen, cost, clauses)]
+    rows += _time(screen, strategy, cost)
     rows += ["", screen.paint("strong", "where")]
     for clause in clauses.values():
         if clause.name not in cost.by_state:
@@ -64,7 +66,8 @@ def table(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
             )
     rows += folded(", ".join(_sizes(cost)), "  ", "      ")
     rows += ["", screen.paint("strong", "assumed")]
-    for assumption in cost.assumptions:
+    named = strategy.plan is not None and strategy.plan.hardware is not None
+    for assumption in (*cost.assumptions, *(of_time(cost) if named else ())):
         rows += folded(f"{assumption.name}: {assumption.text}", "  ", "      ")
     if given := hints(cost):
         wanted = " ".join(f"--set{KEEP}{hint}" for hint in given)
@@ -112,6 +115,39 @@ def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str
     return [*rows, *folded(_CONVENTIONS, "  ", "  ")]
 
 
+def _time(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
+    """What a step is made of, where the text names hardware."""
+    if strategy.plan is None or strategy.plan.hardware is None:
+        return []
+    time = cost.time
+    if isinstance(time, Untimed):
+        return ["", *folded(f"time of a step: not known, as {time.reason}", "", "  ")]
+    whole = cost.seconds(time.step)
+    rows = [("", "time", "share")]
+    for name, expr in time.parts.items():
+        part = cost.seconds(expr)
+        if part is None or whole is None:
+            rows.append((name, _UNKNOWN, ""))
+        elif part / whole >= _LEAST:
+            rows.append((name, seconds_text(part), f"{100 * part / whole:.1f} %"))
+    rows.append(("step", _UNKNOWN if whole is None else seconds_text(whole), ""))
+    head, *lines = columns(rows, right=(1, 2))
+    found = ["", screen.paint("strong", "time of a step, of the slowest rank"), screen.paint("dim", head), *lines]
+    rate, mfu, hidden = (cost.seconds(e) for e in (time.tokens_per_second, time.mfu, time.hidden))
+    if rate is None or mfu is None or hidden is None:
+        return found
+    said = (
+        f"{count_text(round(rate))} tokens/s, {100 * mfu:.1f} % of the peak (MFU), {seconds_text(hidden)} of"
+        f" communication hidden; half of the published runs lie within {100 * UNCERTAIN[0]:.0f} % of such a time, nine"
+        f" in ten within {100 * UNCERTAIN[1]:.0f} %"
+    )
+    return [*found, *folded(said, "  ", "  ")]
+
+
+_LEAST = 5e-4
+"""A part of a step that is shown."""
+
+
 def _collectives(cost: Cost, moved: Sequence[Traffic]) -> Iterator[tuple[str, ...]]:
     """A row for each kind of collective, and one for all."""
     for t in moved:
@@ -149,7 +185,8 @@ def _formula(expr: Expr, clauses: dict[str, Clause]) -> str:
 def _shown(cost: Cost) -> list[Expr]:
     """Every expression of the answer."""
     states = [expr for expr in (*cost.by_state.values(), cost.memory.peak) if expr is not None]
-    return [*states, *(t.wire for t in cost.traffic), *(t.count for t in cost.traffic)]
+    times = [] if isinstance(cost.time, Untimed) else [cost.time.step]
+    return [*states, *(t.wire for t in cost.traffic), *(t.count for t in cost.traffic), *times]
 
 
 def _sizes(cost: Cost) -> list[str]:

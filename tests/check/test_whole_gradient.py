@@ -27,9 +27,10 @@ def zero(make=zero3, **train: object) -> Base:
 
 def edited(program: Program, edit: Callable[[Event], tuple[Event, ...]]) -> Program:
     def walk(items: tuple[Item, ...]) -> tuple[Item, ...]:
-        return tuple(
-            i for item in items for i in ((attrs.evolve(item, body=walk(item.body)),) if isinstance(item, Rep) else edit(item))
-        )
+        made: list[Item] = []
+        for item in items:
+            made += [attrs.evolve(item, body=walk(item.body))] if isinstance(item, Rep) else edit(item)
+        return tuple(made)
 
     return attrs.evolve(program, body=walk(program.body))
 
@@ -165,4 +166,5 @@ def test_no_axis_undoes_a_loss_scale(scale):
 def test_norms_and_flags_are_numbers_on_the_wire():
     _, program, _ = zero(**CLIP, **SCALE)
     rows = [t for t in traffic(program) if t.phase == "update" and t.kind == "all_reduce"]
-    assert [(t.axes, evaluate(t.count, {}), evaluate(t.message, {}), t.dtype) for t in rows] == [(("dp",), 2, 8, "fp32")]
+    found = [(t.axes, evaluate(t.count, {}), evaluate(t.message, {}), t.dtype) for t in rows]
+    assert found == [(("dp",), 2, 8, "fp32")]

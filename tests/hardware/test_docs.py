@@ -32,7 +32,7 @@ def test_texts_mean_machines(text: str) -> None:
 
 def test_names_in_the_page_exist() -> None:
     listed = PAGE.split("| file | holds |")[1].split("\n\n")[0]
-    names = set(re.findall(r"`(\w+)`", listed)) - {"nvidia", "dgx", "amd", "tpu", "clusters", "links"}
+    names = set(re.findall(r"`(\w+)`", listed)) - {"nvidia", "dgx", "amd", "tpu", "clusters", "links", "reach"}
     assert names <= set(catalogue.names())
 
 

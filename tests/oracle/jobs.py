@@ -97,7 +97,7 @@ def adapted(model: Model) -> Model:
 
 @cache
 def frozen() -> tuple[Base, ...]:
-    """Some parameters are frozen, by the job or by the model: in front, in blocks, behind, tied ones, and all but few."""
+    """Some parameters are frozen, by the job or by the model: in front, in blocks, behind, tied ones, all but few."""
     each = When.MICROBATCH
     front, inner, head = {"frozen": ("embed.weight",)}, {"frozen": ("blocks.*.up.*",)}, {"frozen": ("final.*",)}
     untied = tiny(tied=False)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from placelang.api import load
+from placelang.plan.elaborate import elaborate
+from placelang.source import Source
+from placelang.syntax.parser import parse
 
 PLACED = "\nparams: replicate\ngrads: all_reduce(dp)\n"
 LINES = 1000
@@ -99,3 +104,81 @@ def test_a_declaration_does_not_see_parameters() -> None:
     strategy = load(f"mesh (dp = 2, fsdp = 4)\nlet x = dp\n{body}\napply s")
     assert strategy.plan is not None, strategy.diagnostics
     assert {a for p in strategy.plan.placed if p.state.value == "params" for s in p.journey for a in s.axes} == {"dp"}
+
+
+def long(lines: int) -> str:
+    """A text of so many lines, with a little of everything."""
+    block = (
+        "## number {i}\n"
+        "strategy s{i}(d: axis = dp, n: int = {i}) {{\n"
+        "  params:    shard(d) | gather(d, prefetch = 2)  # ahead\n"
+        "  grads:     reduce_scatter(d)\n"
+        "  optimizer: shard(d) | offload(cpu)\n"
+        "}}\n"
+        "let a{i} = {i} * 2 + 1\n"
+        "arg b{i}: int = a{i}\n"
+        'require b{i} > 0, "a count"\n'
+        "strategy t{i} = s{i}(dp) with {{ override optimizer: offload(nvme) }}\n"
+    )
+    return "mesh (dp = 4, tp = 2)\nparams: shard(dp)\n" + "".join(block.format(i=i) for i in range(lines // 10))
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions of ours a piece of work calls: a measure of time that is the same on every machine."""
+    count = 0
+
+    def profile(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("wrong", ["", "params: shard(dp\n"])
+def test_the_work_follows_the_length_of_a_text(wrong: str) -> None:
+    texts = [long(lines) + wrong for lines in (500, 4000)]
+    files = [parse(Source(text))[0] for text in texts]  # which loads whatever is loaded once
+    assert all((elaborate(file)[0] is not None) == (not wrong) or wrong for file in files)
+    read = [calls(lambda text=text: parse(Source(text))) for text in texts]  # type: ignore[misc]
+    made = [calls(lambda file=file: elaborate(file)) for file in files]  # type: ignore[misc]
+    for few, many in (read, made):
+        assert many < 8.5 * few, "eight times the lines"
+
+
+@pytest.mark.parametrize("wrong", ["", "params: shard(dp\n"])
+def test_a_parse_leaves_no_cycles_and_is_not_searched_for_them(wrong: str) -> None:
+    source = Source(long(500) + wrong)
+    parse(source)
+    gc.collect()
+    before = sum(generation["collections"] for generation in gc.get_stats())
+    file, _ = parse(source)
+    assert sum(generation["collections"] for generation in gc.get_stats()) - before <= 2, "those around the parse"
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        gc.collect()
+        again = parse(source)
+        assert gc.collect() == 0
+        assert not gc.isenabled(), "whoever turned the search off keeps it off"
+    finally:
+        gc.enable()
+    assert again[0] == file
+
+
+@pytest.mark.parametrize("head", ["params", "activations"])
+def test_many_selections_are_compared_in_time_that_follows_their_number(head: str) -> None:
+    word = "replicate(tp)" if head == "params" else "recompute(full)"
+
+    def text(count: int) -> str:
+        lines = "".join(f'{head}["layers.{i}"]: {word}\n' for i in range(count))
+        return f"mesh (dp = 4, tp = 2)\nparams: shard(dp)\n{lines}"
+
+    files = [parse(Source(text(count)))[0] for count in (50, 400)]
+    few, many = (calls(lambda file=file: elaborate(file)) for file in files)  # type: ignore[misc]
+    assert many < 8.5 * few

@@ -94,6 +94,11 @@ RULES = """
 grads: all_reduce(dp)                                                        => params: replicate
 params: shard(dp, dim = flat)                                                => params: shard(dp, dim = flat) | gather(dp)
 params: shard(tp) ; grads: all_reduce(dp)                                    => params: shard(tp)
+params: shard(dp, dim = heads)                                               => params: shard(dp, dim = heads) | gather(dp)
+params: shard(cp, dim = vocab)                                               => params: shard(cp, dim = vocab) | gather(cp)
+params: shard(tp, dim = heads)                                               => params: shard(tp, dim = heads)
+params: shard(tp) * replicate(dp)                                            => params: shard(tp)
+params: shard(pp, dim = layer) * shard(dp) ; optimizer: replicate ; schedule: 1f1b => optimizer: shard(pp, dim = layer) * replicate(dp)
 params: shard(pp, dim = layer) * shard(dp) ; schedule: 1f1b                  => params: shard(pp, dim = layer) * shard(dp) | gather(dp)
 optimizer: replicate                                                         => params: replicate
 grads: reduce_scatter(dp)                                                    => optimizer: shard(dp)

@@ -36,7 +36,13 @@ def shard(*axes: str, dim: str = "0") -> Shard:
         ((shard("a"),), (shard("b"),), (shard("a"), shard("b"))),  # other axes stay
         ((shard("a"), shard("b")), (shard("b", dim="1"),), (shard("a"), shard("b", dim="1"))),
         ((shard("a", "b"),), (Replicate(axes=("b",)),), (shard("a"), Replicate(axes=("b",)))),
-        ((shard("a"),), (Replicate(),), (Replicate(),)),  # a word without axes is about all of them
+        ((shard("a"),), (Replicate(),), (Replicate(),)),  # a word without axes is about all of them,
+        (
+            (shard("a"), shard("b")),
+            (Replicate(),),
+            (shard("b"), Replicate(axes=("a",))),
+        ),  # but shards that compute uses
+        ((shard("a"), Gather(axes=("a",))), (Replicate(),), (Replicate(),)),
         ((shard("a"),), (shard("v"),), (shard("v"),)),  # axes that share ranks
         ((shard("v"),), (shard("w"),), (shard("v"), shard("w"))),  # axes of one view do not
         ((shard("v"),), (shard("a"),), (shard("a"),)),
@@ -80,13 +86,19 @@ def test_factors_join_and_share_no_axis() -> None:
         ((shard("a"),), (shard("a"),), ""),
         ((shard("a"),), (shard("b"),), ""),
         ((shard("a"),), (shard("a", dim="1"),), "over `a`"),
+        ((shard("a"),), (shard("a"), Gather(axes=("a",))), ""),  # one says more
+        ((shard("a"), Gather(axes=("a",))), (shard("a"), Gather(axes=("a",), prefetch=2)), "over `a`"),
+        ((shard("a"),), (Replicate(),), "over `a`"),
+        ((shard("b"),), (Replicate(),), ""),  # which compute uses as it is
+        ((Shard(axes=("a",), dtype="fp32"),), (shard("a"),), ""),
+        ((Shard(axes=("a",), dtype="fp32"),), (Shard(axes=("b",), dtype="bf16"),), "in format"),
         ((Offload(tier="cpu"),), (Offload(tier="nvme"),), "in tier"),
         ((Offload(tier="cpu"),), (shard("a"),), ""),
         ((Recompute(policy="full"),), (Recompute(policy="none"),), "in lifetime"),
     ],
 )
 def test_where_two_journeys_differ(a: Journey, b: Journey, where: str) -> None:
-    assert differ(a, b) == differ(b, a) == where
+    assert differ(a, b, MESH) == differ(b, a, MESH) == where
 
 
 # --- as a text says it ----------------------------------------------------------------------------------------------
@@ -106,7 +118,7 @@ def said(text: str, state: State) -> str:
     [
         ("params: offload(cpu)", "shard(dp) * shard(tp, dim = 1) | gather(dp) | offload(cpu)"),
         ("params: shard(tp)", "shard(dp) * shard(tp) | gather(dp)"),
-        ("params: replicate", "replicate"),
+        ("params: replicate", "shard(tp, dim = 1)"),
     ],
 )
 def test_with_replaces_what_it_names(words: str, params: str) -> None:

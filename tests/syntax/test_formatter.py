@@ -48,6 +48,7 @@ def test_layout(path: Path, update_goldens: bool) -> None:
         ("strategy x {\n# c\n}", "strategy x {\n  # c\n}\n"),
         ("a # c\n: b", "# c\na: b\n"),
         ("a ## c\n: b", "# c\na: b\n"),
+        ("strategy s(a = 1\n## {no doc\n) {\nc: d\n}", "strategy s(a = 1) {\n  # {no doc\n  c: d\n}\n"),
         ("##doc\na: b", "## doc\na: b\n"),
         ("apply x with{a:b}", "apply x with { a: b }\n"),
         ("optimizer: as(master=fp32)", "optimizer: as (master = fp32)\n"),

@@ -1,0 +1,1 @@
+"""How near the time that placelang says comes to times that others measured."""
