@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from placelang.backend.build import DTYPES
+from placelang.backend.clip import parts
 from placelang.backend.comm import Groups
 from placelang.backend.errors import failed
 from placelang.backend.gathered import Gathered
@@ -94,7 +95,8 @@ def parallelize(
     found = units(module, described, names, opens(plan))
     with quiet():
         groups = Groups(plan.mesh, device)
-        for axes in _axes(recipe):
+        pieces = parts(found, recipe) if recipe.clip is not None else {}
+        for axes in (*_axes(recipe), *sorted({tuple(a for a in groups.names if a in p) for p in pieces.values()})):
             groups.group(axes)
     old = {id(p): name for name, p in module.named_parameters()}
     splits: Mapping[str, Split] = {}
@@ -115,7 +117,7 @@ def parallelize(
         module.register_forward_hook(mark_split)
     made = _optimizer(optimizer, plan.train, runtime, old)
     agree({"optimizer": of_optimizer(made)})
-    return Parallel(module, made, program, recipe, runtime, groups, tokens, splits)
+    return Parallel(module, made, program, recipe, runtime, groups, tokens, splits, pieces)
 
 
 def model_of(plan: Plan, module: nn.Module, model: Model | None = None) -> tuple[Model, Names]:

@@ -87,7 +87,9 @@ class _Job:
     def __enter__(self) -> _Job:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            _end_forkserver()  # before the ranks: one may be about to fork
         for process, _ in self.ranks.values():
             if process.is_alive():
                 process.kill()
@@ -139,6 +141,19 @@ class _Job:
             process.join(_GRACE)
             return "failed", _died(rank, process.exitcode)
         return kind, value
+
+
+def _end_forkserver() -> None:
+    """End the server that forks ranks, and with it the tracker that waits for it.
+
+    After an interrupt it would live on until its imports are done, and hold the caller's streams open until then.
+    """
+    from multiprocessing import forkserver
+
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _culprit(failures: Mapping[int, BackendError], silent: Sequence[int]) -> BackendError:

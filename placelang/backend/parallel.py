@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from placelang.backend import comm
+from placelang.backend.clip import clip_
 from placelang.backend.comm import Groups
 from placelang.backend.dealt import Dealt
 from placelang.backend.errors import failed
@@ -48,11 +49,12 @@ class Parallel:
         groups: Groups,
         tokens: int | None,
         splits: Mapping[str, Split] | None = None,
+        parts: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.model, self.optimizer, self.program = model, optimizer, program
         self.runtime, self.mesh = runtime, groups.mesh
         self._groups, self._recipe, self._fixed = groups, recipe, tokens
-        self._splits = splits or {}
+        self._splits, self._parts = splits or {}, parts or {}
         self._dealt = Dealt(recipe.deal, groups)
         self._ranks = groups.size(recipe.data)
         self._done = 0
@@ -126,6 +128,9 @@ class Parallel:
         with phase("update"):
             tokens = self._count()
             self.runtime.ready(1.0 if self._fixed else float(tokens))
+            if self._recipe.clip is not None:
+                made = {name: p.grad for name, p in self.runtime.updates.items() if p.grad is not None}
+                clip_(made, self._parts, self._groups, self._recipe.clip)
             self.optimizer.step()
             self.runtime.refresh()
         self._done, self._tokens = 0, 0

@@ -15,7 +15,7 @@ from placelang.backend.wiring import Wiring, wiring
 from placelang.model.model import Model
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import State
-from placelang.program.event import COLLECTIVES, Event, Layout, Op, Phase
+from placelang.program.event import COLLECTIVES, SCALARS, Event, Layout, Op, Phase
 from placelang.program.layouts import events
 from placelang.program.program import Program
 
@@ -38,6 +38,8 @@ _CARRIED = frozenset(
         Op.UNSLICE,
         Op.COPY,
         Op.OPT,
+        Op.SQNORM,
+        Op.CLIP,
         Op.FREE,
     }
     | COLLECTIVES
@@ -78,6 +80,7 @@ class Recipe:
     microbatches: int
     splits: Mapping[str, tuple[tuple[str, int], ...]]  # by group: axes that split a tensor as compute reads it; its dim
     wiring: Wiring
+    clip: float | None = None  # the largest norm of the whole gradient
 
     @property
     def sequence(self) -> tuple[str, ...]:
@@ -112,7 +115,9 @@ def recipe(program: Program) -> Recipe:
     reductions = [
         (e, "microbatch" in w)
         for e, w in found_events
-        if e.op in (Op.ALL_REDUCE, Op.REDUCE_SCATTER) and not e.ins[0].kind.startswith(("x", "dx"))
+        if e.op in (Op.ALL_REDUCE, Op.REDUCE_SCATTER)
+        and not e.ins[0].kind.startswith(("x", "dx"))
+        and e.ins[0].kind not in SCALARS
     ]
     gathers = [(e, w) for e, w in found_events if e.op is Op.ALL_GATHER and e.ins[0].kind in ("w", "s", "shard")]
     views = [(e, w) for e, w in gathers if e.phase is not Phase.UPDATE]
@@ -134,6 +139,7 @@ def recipe(program: Program) -> Recipe:
         microbatches=program.train.microbatches,
         splits={name: tuple(pair for pair in pairs if pair[0] in big) for name, pairs in splits.items()},
         wiring=wiring(program),
+        clip=None if program.train.clip is None else float(program.train.clip),
     )
     _supported(program, found)
     return found
@@ -220,7 +226,6 @@ def _job(program: Program) -> None:
     if train.optimizer not in OPTIMIZERS:
         raise unsupported(f"the optimizer `{train.optimizer}`", "`optimizer =` " + ", ".join(OPTIMIZERS))
     asked = {
-        "clipping (`clip`)": train.clip is not None,
         "loss scaling (`loss_scale`)": train.loss_scale is not None,
         "frozen parameters": any(not group.trainable for group in program.groups),
         "dropout": train.dropout != 0,

@@ -288,6 +288,7 @@ def _gradient(rank: Rank, job: Job) -> _Parity:
     if rank.rank == 0:
         module = job.module("fp64")
         _alone(module, batch)
+        _clip(module, recipe_.clip)
         grads = {n: torch.zeros_like(q) if q.grad is None else q.grad for n, q in module.named_parameters()}
         floor = _SMALL * max(float(g.abs().max()) for g in grads.values())
         for name, grad in grads.items():
@@ -310,6 +311,12 @@ def _alone(module: nn.Module, batch: Batch) -> None:
     loss.backward()  # type: ignore[no-untyped-call]
 
 
+def _clip(module: nn.Module, limit: float | None) -> None:
+    """What the job asks of the whole gradient, on one device."""
+    if limit is not None:
+        nn.utils.clip_grad_norm_(module.parameters(), limit)
+
+
 def _parity(rank: Rank, job: Job, optimizer: str) -> _Parity:
     """The largest difference to a plain loop on one device, which rank 0 runs alone."""
     p = job.parallel(_in_float64(job, optimizer))
@@ -327,6 +334,7 @@ def _parity(rank: Rank, job: Job, optimizer: str) -> _Parity:
         for i in range(job.steps):
             batch = data.batch(i, size)
             _alone(module, batch)
+            _clip(module, recipe_.clip)
             alone.step()
             alone.zero_grad()
         for name, param in module.named_parameters():

@@ -2,8 +2,8 @@
 
 (Clip): every gradient is complete when its squares are summed; a sum of squares is partial over the axes that split the
 gradient, so it must be reduced over exactly these, once; and the norm holds every trainable parameter, once
-("semantics", section 9). The flag of an overflow is a maximum: reducing it twice changes nothing, but no axis over which
-ranks hold other elements may be left out (section 13). Not for: what the optimizer makes of it (`rules`).
+("semantics", section 9). The flag of an overflow is a maximum: to reduce it twice changes nothing, but no axis over
+which ranks hold other elements may be left out (section 13). Not for: what the optimizer makes of it (`rules`).
 """
 
 from __future__ import annotations

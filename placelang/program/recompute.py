@@ -25,7 +25,7 @@ _RESULTS = {"matmul": ("linear", "bias"), "linear": ("linear", "bias"), "sdpa": 
 
 @attrs.frozen(eq=False, repr=False)
 class Policy(Frozen):
-    """`rules`: of roles, or of all of a block, what is kept of their operations (None: all). The last that fits counts."""
+    """`rules`: of roles, or of a block, what is kept of their operations (None: all). The last that fits counts."""
 
     rules: tuple[tuple[str, tuple[str, ...] | None], ...]
 

@@ -19,21 +19,23 @@ from placelang.program.program import Item
 Grads = Mapping[str, Buf]
 """Where the gradient of each group is, with the index of its unit."""
 
-FORMAT = "fp32"
-"""Of norms and flags."""
+
+def _format(f: Facts) -> str:
+    """Of norms and flags: fp32, or what gradients have if that is wider."""
+    return "fp64" if "fp64" in (f.precision.accumulate, f.precision.master) else "fp32"
 
 
 def unscaled(f: Facts, grads: Grads) -> Iterator[Item]:
     """Every gradient divided by the loss scale, and whether any overflowed, on every rank."""
-    yield _zero(Buf("flags", "(all)"))
+    yield _zero(f, Buf("flags", "(all)"))
     for unit in f.units:
         ins = tuple(grads[g] for g in unit.trained)
         outs = tuple(attrs.evolve(b, kind="gu") for b in ins)
         flag = Buf("flag", "(all)", unit.at)
         events = [
             Event(op=Op.UNSCALE, ins=ins, outs=outs, phase=Phase.UPDATE, power=-1, dtype=f.precision.accumulate),
-            Event(op=Op.FINITE, ins=outs, outs=(flag,), phase=Phase.UPDATE, dtype=FORMAT),
-            attrs.evolve(_acc(flag, Buf("flags", "(all)")), largest=True),
+            Event(op=Op.FINITE, ins=outs, outs=(flag,), phase=Phase.UPDATE, dtype=_format(f)),
+            attrs.evolve(_acc(f, flag, Buf("flags", "(all)")), largest=True),
         ]
         yield from f.each(unit, events if ins else ())
     axes = f.plan.mesh.names
@@ -44,7 +46,7 @@ def unscaled(f: Facts, grads: Grads) -> Iterator[Item]:
         phase=Phase.UPDATE,
         axes=axes,
         largest=bool(axes),
-        dtype=FORMAT,
+        dtype=_format(f),
         why="every rank skips the step, or none does",
     )
 
@@ -62,12 +64,12 @@ def squared(f: Facts, grads: Grads) -> Iterator[Item]:
     for axes, parts in split.items():
         name = f"({' * '.join(axes) or 'whole'})"
         total, end = Buf("squares", name), Buf("squares+", name)
-        yield _zero(total)
+        yield _zero(f, total)
         for unit, groups in parts:
             ins, one = tuple(grads[g] for g in groups), Buf("sq", name, unit.at)
-            square = Event(op=Op.SQNORM, ins=ins, outs=(one,), phase=Phase.UPDATE, dtype=FORMAT)
+            square = Event(op=Op.SQNORM, ins=ins, outs=(one,), phase=Phase.UPDATE, dtype=_format(f))
             first = unit.where[:1]  # a tensor that several stages hold counts once
-            yield from f.each(attrs.evolve(unit, where=first), [square, _acc(one, total)])
+            yield from f.each(attrs.evolve(unit, where=first), [square, _acc(f, one, total)])
         over = (*axes, *((f.stages.axis,) if f.stages else ()))
         if over:
             yield Event(
@@ -76,12 +78,12 @@ def squared(f: Facts, grads: Grads) -> Iterator[Item]:
                 outs=(end,),
                 phase=Phase.UPDATE,
                 axes=over,
-                dtype=FORMAT,
+                dtype=_format(f),
                 span=f.plan.train.span,
                 why="clipping needs the norm of the whole gradient",
             )
         ends.append(end if over else total)
-    yield Event(op=Op.ADD, ins=tuple(ends), outs=(Buf("norm", "(all)"),), phase=Phase.UPDATE, dtype=FORMAT)
+    yield Event(op=Op.ADD, ins=tuple(ends), outs=(Buf("norm", "(all)"),), phase=Phase.UPDATE, dtype=_format(f))
 
 
 def clipped(f: Facts, unit: Unit, grads: Grads) -> tuple[list[Event], dict[str, Buf]]:
@@ -107,9 +109,9 @@ def _axes(f: Facts, group: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for axis, _ in lies if f.plan.mesh.size((axis,)) != 1))
 
 
-def _zero(total: Buf) -> Event:
-    return Event(op=Op.ZERO, outs=(total,), phase=Phase.UPDATE, dtype=FORMAT)
+def _zero(f: Facts, total: Buf) -> Event:
+    return Event(op=Op.ZERO, outs=(total,), phase=Phase.UPDATE, dtype=_format(f))
 
 
-def _acc(one: Buf, total: Buf) -> Event:
-    return Event(op=Op.ACC, ins=(one,), outs=(total,), phase=Phase.UPDATE, dtype=FORMAT)
+def _acc(f: Facts, one: Buf, total: Buf) -> Event:
+    return Event(op=Op.ACC, ins=(one,), outs=(total,), phase=Phase.UPDATE, dtype=_format(f))

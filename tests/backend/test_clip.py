@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import placelang
 from placelang.backend.apply import parallelize
 from placelang.backend.build import build
 from placelang.backend.clip import clip_, parts
@@ -16,9 +17,10 @@ from placelang.backend.loss import loss_sum
 from placelang.backend.recipe import recipe
 from placelang.backend.sound import step_program
 from placelang.backend.units import units
+from placelang.backend.verify import verify
 from placelang.plan.dtypes import PRECISIONS
 from placelang.plan.mesh import Axis, Mesh, Role
-from tests.backend.texts import GPT, load
+from tests.backend.texts import GPT, GROUPED, load
 
 
 def _part(tensor: Tensor, axes: tuple[str, ...], groups: Groups) -> Tensor:
@@ -79,3 +81,21 @@ def test_as_torch_clips_on_one_device(limit: float) -> None:
     for norm, gradient in launch(difference, 4, limit, limit=60):
         assert norm < 1e-13
         assert gradient < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("mesh (dp = 2)\napply zero1(dp)", 2),
+        pytest.param("mesh (dp = 2)\napply zero3(dp)", 2, marks=pytest.mark.slow),
+        pytest.param("mesh (dp = 2, tp = 2)\napply zero1(dp) * megatron_sp(tp)", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_a_clipped_run_is_what_one_device_does(text: str, ranks: int) -> None:
+    """A limit that every step meets; the reductions of the norm are among the collectives that are predicted."""
+    job = "\ntrain (seq = 16, micro_batch = 2, microbatches = 2, clip = 0.05)\n"
+    strategy = placelang.load(text + job, model=GROUPED)
+    assert strategy.ok and strategy.plan, strategy.diagnostics
+    report = verify(strategy.plan, strategy.model, ranks, steps=2, limit=240)
+    assert report.ok, [row for row in (*report.collectives, *report.parity) if not row.ok]
+    assert any(row.phase == "update" and row.kind == "all_reduce" for row in report.collectives)

@@ -42,7 +42,6 @@ def test_the_table_of_a_few() -> None:
         (plan("zero1", 2, precision="fsdp_mixed"), "whose views have another dtype"),
         (plan("zero3", 2, precision="bf16_fp32_grads"), "FSDP2 accumulates"),
         (plan("ddp", 2, optimizer="lamb"), "the optimizer `lamb`"),
-        (plan("ddp", 2, clip=1), "clipping"),
         (plan("ddp", 2, frozen=("layers.0",)), "frozen parameters"),
     ],
 )

@@ -167,4 +167,4 @@ def test_norms_and_flags_are_numbers_on_the_wire():
     _, program, _ = zero(**CLIP, **SCALE)
     rows = [t for t in traffic(program) if t.phase == "update" and t.kind == "all_reduce"]
     found = [(t.axes, evaluate(t.count, {}), evaluate(t.message, {}), t.dtype) for t in rows]
-    assert found == [(("dp",), 2, 8, "fp32")]
+    assert found == [(("dp",), 2, 16, "fp64")]  # the flag and the norm, as wide as gradients
