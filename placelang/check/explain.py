@@ -177,6 +177,10 @@ def _message(fault: Fault, subject: str, program: Program) -> str:
             return f"{_op(fault)} reads {subject}{over}"
         case "E308":
             return f"{subject} are {fault.detail}" + (f" when {_op(fault)} reads them" if fault.event else "")
+    inside = fault.event.compute if fault.event else None
+    if fault.detail == "x" and inside is not None and inside.letters[0].startswith("e"):
+        over = " * ".join(fault.axes)
+        return f"`activations[experts]: all_to_all({over})` sends each token to the ranks of its experts, and back"
     if fault.detail == "x" and fault.label is not None and fault.label.dim != "seq":
         return (
             f"{_op(fault)} reads {subject}, split over {axes} where it needs them whole or its other operands are not"
@@ -233,9 +237,12 @@ def _counterexample(fault: Fault) -> str:
 def _help(fault: Fault) -> str:
     if fault.code == "E205":
         return "an optimizer that is elementwise, such as `adamw`, or an optimizer state that rests whole: `replicate`"
+    inside = fault.event.compute if fault.event else None
+    if fault.detail == "x" and inside is not None and inside.letters[0].startswith("e"):
+        over = " * ".join(fault.axes)
+        return f"`activations[experts]: all_to_all({over})` sends each token to the ranks of its experts, and back"
     if fault.detail == "x" and fault.label is not None and fault.label.dim != "seq":
         return ""
-    inside = fault.event.compute if fault.event else None
     if fault.detail == "x" and inside is not None and inside.kind == "attention":
         over = " * ".join(fault.axes)
         return f"`activations[attn]: all_gather({over})` or `ulysses({over})` fetches the positions that a rank lacks"
@@ -269,7 +276,8 @@ def _places(fault: Fault, plan: Plan | None) -> Places:
             causes, cause = _why_again(again, reductions, activations) if again else ((), "")
             return _label(again, "sums what is already complete") or _last(grads, "") or own, causes, cause
         case "E203":
-            mean = next((s for s in reductions if s.mean), None)
+            said = (s for p in plan.placed if p.state is State.GRADS for s in p.journey if isinstance(s, Reduce))
+            mean = next((s for s in said if s.mean), None)
             cause = "the sum over ranks is already the mean over the tokens of the batch"
             return _label(mean, "divides by the number of ranks") or own, (), cause
         case "E204" if fault.stage is not None:
@@ -293,7 +301,10 @@ def _places(fault: Fault, plan: Plan | None) -> Places:
             return _last(params, "") or own, (), ""
         case "E306" if fault.detail == "x":
             causes, cause = _labels(activations, fault.axes, _sees)
-            return (causes[0] if causes else own), (), cause
+            shards = [
+                s for p in plan.placed if p.state is State.PARAMS for s in p.journey if set(s.axes) & set(fault.axes)
+            ]
+            return (causes[0] if causes else own or _last(shards, "split here")), (), cause
     return own, (), ""
 
 

@@ -70,7 +70,7 @@ def _for_some(plan: Plan, faults: Sequence[Fault], sound: Callable[[Plan], bool]
     if faults[0].code != "E201" or not groups:
         return ()
     axes = tuple(a for a in plan.mesh.names if any(a in f.axes for f in faults))
-    names = [_selected(group, faults) for group in groups]
+    names = list(dict.fromkeys(_selected(group, faults) for group in groups))
     journey = (*plan.journey(State.GRADS), Reduce(axes=axes, scatter=False))
     chosen = Placed(State.GRADS, journey, tuple(Selection("glob", name) for name in names), override=True)
     if not sound(attrs.evolve(plan, placed=(*plan.placed, chosen))):
@@ -87,7 +87,7 @@ def _selected(group: str, faults: Sequence[Fault]) -> str:
     """The glob of an operation's parameters: those of every layer, for a repeated one."""
     stack, _, operation = group.partition("/")
     looped = any(f.buf is not None and f.buf.of == group and f.buf.index for f in faults)
-    return f"{stack}.*.{operation}" if looped else operation
+    return f"{stack.partition('.')[0]}.*.{operation}" if looped else operation  # runs of one name are numbered on
 
 
 def _repairs(plan: Plan, fault: Fault) -> Iterator[Repair]:

@@ -133,10 +133,12 @@ def acc(event: Event, ins: Types, ctx: Context) -> Types:
 
 def _not_split(event: Event, ins: Types, axes: tuple[str, ...], rule: str) -> None:
     """A sum adds pieces of the same elements: no axis of the group splits the buffer."""
-    for buf, type_ in zip(event.ins, ins, strict=True):
+    split = [(buf, t) for buf, t in zip(event.ins, ins, strict=True) if any(axis in t.axes for axis in axes)]
+    if split:
+        buf, type_ = split[0]
         both = tuple(axis for axis in axes if axis in type_.axes)
-        if both:
-            raise Ill(Fault(code="E207", rule=rule, event=event, buf=buf, axes=both, found=type_.layout))
+        alike = attrs.evolve(event, ins=tuple(b for b, _ in split))  # what else it moves is no part of the fault
+        raise Ill(Fault(code="E207", rule=rule, event=alike, buf=buf, axes=both, found=type_.layout))
 
 
 def all_reduce(event: Event, ins: Types, ctx: Context) -> Types:
