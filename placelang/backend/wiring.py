@@ -111,6 +111,12 @@ class _Wiring:
     def _backward(self, e: Event) -> None:
         if e.op is Op.FORWARD:
             self.again.add(e.site)
+            kept = next((b for b in e.ins if b.kind == "x" and "/" in b.of), None)
+            if kept is not None:  # a value inside the layer that was never released
+                raise unsupported(
+                    f"recomputation of a part of a block, which keeps `{kept.of}`",
+                    "`activations: recompute`, which keeps of a block what it is given",
+                )
         if not e.ins or e.ins[0].kind not in ("dx", "dx+") or e.compute is not None:
             return
         if e.op is Op.ALL_REDUCE:

@@ -67,6 +67,11 @@ class Cost:
         return tuple(sorted(set(free(expr)) - set(self.values)))
 
     @property
+    def peak(self) -> Expr | None:
+        """The most that a device holds at one time."""
+        return self.memory.peak
+
+    @property
     def by_state(self) -> dict[str, Expr | None]:
         """Device memory by state; `views` and `raw_grads` are the transient copies of a step."""
         return self.memory.by_state

@@ -20,8 +20,10 @@ _MAKERS = {
     "softmax_mask": "attention",
     "softmax_dropped": "attention",
     "logsumexp": "attention",
+    "dropout_mask": "add",
 }
-"""The kind of operation that makes a saved activation, by the last word of its name; others are elementwise."""
+"""The kind of operation that makes a saved activation, by the last word of its name; others are elementwise. A mask
+of what is dropped from a layer's result comes with its addition to the residual stream."""
 
 _READ_BY = {"wo": "attention", "attn": "norm", "mlp": "norm", "wq_b": "norm", "wkv_b": "norm"}
 """The kind of operation that makes what a linear layer reads, by the layer's name."""

@@ -274,7 +274,7 @@ def _greedy(
 ) -> Next:
     """Backward first, then forward, then weight gradients; forwards only while few enough are in flight."""
     mine = [k for k, r in enumerate(rank_of) if r == rank]
-    held = {"zbv": 2 * stages, "dualpipev": 2 * stages + 2}[schedule]
+    held = {"zbv": 2 * stages, "dualpipev": 2 * stages + 1}[schedule]
     done = {kind: dict.fromkeys(mine, 0) for kind in (FORWARD, BACKWARD, WEIGHT)}
 
     def count(kind: str) -> int:

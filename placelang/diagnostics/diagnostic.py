@@ -70,6 +70,10 @@ class Diagnostic(Frozen):
         """The kebab name of the code, e.g. `grads-left-partial`."""
         return CODES[self.code].name
 
+    def __str__(self) -> str:
+        """One line: `error[E201]: the gradients stay partial over `dp``; `render.text` says all."""
+        return f"{self.severity.value}[{self.code}]: {self.message}"
+
     @property
     def is_error(self) -> bool:
         return self.severity is Severity.ERROR

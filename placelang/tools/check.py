@@ -21,7 +21,8 @@ SAYS: Mapping[Verdict, str] = {
     Verdict.NO_BENEFIT: "trains like one device, but a part of it changes nothing",
     Verdict.NOT_SUPPORTED: "means something that this version does not do",
     Verdict.UNDECIDED: "depends on a fact that the text does not give",
-    Verdict.INVALID: "has no meaning yet",
+    Verdict.REFUSED: "a `require` or `assert` of the text does not hold",
+    Verdict.INVALID: "cannot be judged until this is put right",
 }
 
 

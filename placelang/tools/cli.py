@@ -1,8 +1,8 @@
 """The command `place`: its options, its help and its exit codes.
 
-0 sound or done, 1 refused or not verified, 2 bad usage, 70 a fault of placelang itself. Everything but click is
-imported by the command that needs it, so that `place check` feels instant. Not for: what a command says (one module
-each).
+0 sound or done, 1 refused or not verified, 2 bad usage, 70 a fault of placelang itself, 130 interrupted,
+141 nobody read the output. Everything but click is imported by the command that needs it, so that `place check` feels
+instant. Not for: what a command says (one module each).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 
 from placelang import __version__
 
-REFUSED, INTERNAL = 1, 70
+REFUSED, INTERNAL, INTERRUPTED, UNREAD = 1, 70, 130, 141
 
 _EPILOG = """\b
 Examples:
@@ -36,7 +36,13 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # What is still buffered goes nowhere, so that the interpreter's last flush does not fail too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(UNREAD)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             if os.environ.get("PLACE_DEBUG"):
@@ -49,6 +55,13 @@ class _Group(click.Group):
                 err=True,
             )
             ctx.exit(INTERNAL)
+
+
+class _Whole(click.Command):
+    """A command whose line in the list is never cut: it is folded."""
+
+    def get_short_help_str(self, limit: int = 1000) -> str:
+        return super().get_short_help_str(1000)
 
 
 def _sets(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -99,7 +112,7 @@ def _command(*options: _Option, examples: str) -> Callable[[_Command], click.Com
         for option in reversed(every):
             decorated = option(decorated)
         lines = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
-        return cli.command(epilog=f"\b\nExamples:\n{lines}")(decorated)
+        return cli.command(cls=_Whole, epilog=f"\b\nExamples:\n{lines}")(decorated)
 
     return decorate
 
@@ -294,7 +307,7 @@ def doctor(as_json: bool, plain: bool) -> None:
 
 
 @_command(
-    click.argument("file", metavar="FILE", required=False),
+    click.argument("file", metavar="[FILE]", required=False),
     _SET,
     _MODEL,
     examples="""

@@ -16,7 +16,7 @@ from placelang.cost.time import UNCERTAIN, Untimed
 from placelang.cost.traffic import Traffic
 from placelang.diagnostics import render
 from placelang.tools import inputs
-from placelang.tools.screen import KEEP, WIDTH, Screen, columns, folded
+from placelang.tools.screen import KEEP, Screen, columns, folded, table_width
 
 _CONVENTIONS = (
     "bytes: gathered, scattered or reduced, an all_reduce counted twice; on the wire: what one rank sends in a ring,"
@@ -44,6 +44,7 @@ def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) 
             "diagnostics": render.json_value(diagnostics),
             "unknown": sorted(hint.partition("=")[0] for hint in hints(known)) if known else [],
             **(as_json(known) if known else NOTHING),
+            "device": _device(strategy, known),
         }
     )
     screen.show(diagnostics)
@@ -56,7 +57,8 @@ def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) 
 def table(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
     """The whole answer, at most 80 columns wide."""
     clauses: dict[str, Clause] = {}
-    rows = [*_title(screen, strategy), "", *_memory(screen, cost, clauses), "", *_traffic(screen, cost, clauses)]
+    rows = [*_title(screen, strategy), "", *_memory(screen, cost, clauses), *_fits(screen, strategy, cost)]
+    rows += ["", *_traffic(screen, cost, clauses)]
     rows += _time(screen, strategy, cost)
     rows += ["", screen.paint("strong", "where")]
     for clause in clauses.values():
@@ -92,8 +94,29 @@ def _memory(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str]
     for name, number, expr in numbers:
         before = f"  {name:<{names}}  {number:>{sizes}}  "
         formula = "the model does not say what its layers keep" if expr is None else _formula(expr, clauses)
-        rows += folded(formula, before, " " * (len(before) + 2))
+        hang = len(before) + 2 if len(before) + 2 < table_width() // 2 else 4
+        rows += folded(formula, before, " " * hang)
     return rows
+
+
+def _device(strategy: Strategy, cost: Cost | None) -> dict[str, object] | None:
+    """Whether the peak fits in the memory of the device that the text names; None where it names none."""
+    hardware = strategy.plan.hardware if strategy.plan else None
+    if cost is None or hardware is None or hardware.node.device.memory is None:
+        return None
+    memory = int(hardware.node.device.memory)
+    peak = cost.number(cost.memory.peak)
+    return {"name": hardware.node.device.name, "memory": memory, "fits": None if peak is None else peak <= memory}
+
+
+def _fits(screen: Screen, strategy: Strategy, cost: Cost) -> list[str]:
+    """The peak against the memory of the device, where both are known."""
+    device = _device(strategy, cost)
+    if device is None or device["fits"] is None:
+        return []
+    peak, memory = _bytes(cost, cost.memory.peak), bytes_text(int(str(device["memory"])))
+    said = screen.paint("good", "fits") if device["fits"] else screen.paint("bad", "does not fit")
+    return [f"  {peak} of {memory} on {device['name']}: {said}"]
 
 
 def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str]:
@@ -107,7 +130,7 @@ def _traffic(screen: Screen, cost: Cost, clauses: dict[str, Clause]) -> list[str
         rows += [screen.paint("strong", f"traffic of a step over {' * '.join(axes)}"), screen.paint("dim", head)]
         for line, t in zip(lines, moved, strict=False):
             formula = _formula(t.alg, clauses)
-            if len(line) + 2 + len(formula) <= WIDTH:
+            if len(line) + 2 + len(formula) <= table_width():
                 rows.append(f"{line}  {formula}")
             else:
                 rows += [line, *folded(formula, "      = ", "        ")]

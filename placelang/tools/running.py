@@ -69,10 +69,71 @@ def ready(
     many = _processes(plan, asked)
     if isinstance(many, Diagnostic):
         return (many,)
+    if _own(strategy, model):
+        return (_no_loop(found.name),)
+    if plan.model is not None and (large := _too_large(strategy, found, many)) is not None:
+        return (large,)
     source = None if text is None else _bytes(text)
     if isinstance(source, Diagnostic):
         return (source,)
     return Ready(strategy, plan, found, many, source, default_model=plan.model is None, forced=not strategy.ok)
+
+
+def _own(strategy: Strategy, model: str | None) -> bool:
+    """Whether the model is what a function of the user's makes: `module:function`."""
+    from placelang.plan.job import FACTORY
+    from placelang.syntax import ast
+
+    if model is not None:
+        return FACTORY.fullmatch(model.strip("\"'")) is not None
+    return any(
+        isinstance(line, ast.Fact)
+        and line.kind == "model"
+        and isinstance(line.value, ast.String)
+        and FACTORY.fullmatch(line.value.value) is not None
+        for line in strategy.file.statements
+    )
+
+
+def _no_loop(name: str) -> Diagnostic:
+    return Diagnostic(
+        "E501",
+        f"`{name}` is a module of yours: this command trains language models that it builds itself",
+        help="in your own loop, `placelang.load(FILE).parallelize(module, optimizer=...)` places it as the text says",
+    )
+
+
+_HELD = ("params", "grads", "optimizer", "views")
+_FAR = 1.5
+"""How far above this machine's memory the known need lies before a run is refused: formulas count no overlap."""
+
+
+def _too_large(strategy: Strategy, model: Model, nproc: int) -> Diagnostic | None:
+    """Why the ranks cannot all live on this machine, if what they surely hold is far above its memory."""
+    memory = _memory()
+    if memory is None or not strategy.sound:
+        return None
+    cost = strategy.cost()
+    need = nproc * sum(cost.number(cost.by_state.get(state)) or 0 for state in _HELD)
+    if need < _FAR * memory:
+        return None
+    from placelang.cost.format import bytes_text
+
+    many = "one process" if nproc == 1 else f"{nproc} processes"
+    return Diagnostic(
+        "E501",
+        f"`{model.name}` on {many} needs at least {bytes_text(need)}, and this machine has {bytes_text(memory)}",
+        cause="parameters, gradients, optimizer state and gathered views of all the processes, which share this memory",
+        help="`place cost` says what it takes on its devices; `--model nano_gpt` trains a small model the same way",
+    )
+
+
+def _memory() -> int | None:
+    """Bytes of this machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _asked(nproc: int | None) -> int | None:
@@ -95,9 +156,10 @@ def _processes(plan: Plan, asked: int | None) -> int | Diagnostic:
 def _bytes(text: str) -> bytes | Diagnostic:
     try:
         with open(text, "rb") as file:
-            return file.read()
+            found = file.read()
     except OSError as error:
         return Diagnostic("E002", f"`{text}` cannot be read: {error.strerror or error}")
+    return found or Diagnostic("E002", f"`{text}` is empty: there is nothing to train on")
 
 
 def attempt(screen: Screen, work: Callable[[], T]) -> T | tuple[Diagnostic, ...]:

@@ -5,6 +5,7 @@ Not for: the wording or layout of diagnostics (`diagnostics.render`), or progres
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic
 
-WIDTH = 80  # of tables; messages may use a wider terminal
+WIDTH = 80  # of tables, where the terminal is not narrower; messages may use a wider one
 KEEP = "\N{NO-BREAK SPACE}"  # a blank at which `folded` does not break
 _STYLES = {"good": "32", "bad": "1;31", "warn": "33", "dim": "2", "strong": "1", "added": "36"}
 
@@ -73,12 +74,34 @@ def message_width() -> int:
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), 120)
 
 
+def table_width() -> int:
+    """Of tables and folded text: at most 80, and not more than the terminal has."""
+    import shutil
+
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, 40), WIDTH)
+
+
+_SPELLED = str.maketrans(
+    {"·": "*", "×": "x", "≤": "<=", "≥": ">=", "≠": "!=", "µ": "u", "→": "->", "…": "...", KEEP: " "}
+)
+_SPELLED |= {ord(raised): f"^{digit}" for digit, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+
+
+def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What an encoding lacks, in ASCII as one would type it, and else as an escape."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end].translate(_SPELLED)
+    return lost.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
 def forgiving() -> None:
-    """Let standard streams write what their encoding lacks as escapes, rather than fail."""
+    """Let standard streams spell what their encoding lacks, rather than fail."""
+    codecs.register_error("placelang.spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+            reconfigure(errors="placelang.spelled")
 
 
 def _write(stream: IO[str], text: str) -> None:
@@ -97,8 +120,9 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = (), indent: st
     return lines
 
 
-def folded(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
-    """`text` after the prefix `first`, broken at blanks to `width`; further lines begin with `rest`."""
+def folded(text: str, first: str, rest: str, width: int | None = None) -> list[str]:
+    """`text` after the prefix `first`, broken at blanks to `width` (default: of tables); others begin with `rest`."""
+    width = width or table_width()
     lines, line = [], first
     room_used = False
     for word in text.split(" "):
