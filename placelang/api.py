@@ -259,5 +259,13 @@ def _values(sets: Mapping[str, object]) -> tuple[dict[str, Value], tuple[Diagnos
                 except Refused as refused:
                     problems += refused.diagnostics
             case _:
-                problems.append(fault("E105", f"`--set {name}={written}` is no value", None, help="`--set dp=8`"))
+                problems.append(
+                    fault("E105", f"`--set {name}={written}` is no value", None, help=_said(faults) or "`--set dp=8`")
+                )
     return values, tuple(problems)
+
+
+def _said(faults: Sequence[Diagnostic]) -> str:
+    """The advice of the parser on a number that it cannot read."""
+    bad = next((d for d in faults if d.code == "E005"), None)
+    return "; ".join(filter(None, (*(fix.title for fix in bad.fixes), bad.help))) if bad else ""

@@ -27,6 +27,7 @@ from placelang.program.program import Program, sample
 
 _WORST_FIRST = (
     Verdict.INVALID,
+    Verdict.REFUSED,
     Verdict.UNSOUND,
     Verdict.NOT_SUPPORTED,
     Verdict.UNDECIDED,

@@ -141,7 +141,7 @@ def in_flight(plan: Plan, stages: Stages, rank: int) -> Expr:
     Sources: GPipe (arXiv 1811.06965) holds all; 1F1B and its interleaved form, Narayanan et al., SC 2021 (arXiv
     2104.04473), section 2.2, and Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.3: L (1 + (p-1)/(pv)) layers
     on the first stage; zero-bubble schedules, Qi et al. (arXiv 2401.10241), Table 1 (H1 as 1F1B's first stage, H2 up to
-    2p - 1) and section 6 (V: p); DualPipeV: p + 1 (deepseek-ai/DualPipe).
+    2p - 1) and section 6 (V: p); DualPipeV: 2p + 1 half stages (deepseek-ai/DualPipe).
     """
     p, many = axis_symbol(stages.axis), symbol("M", "microbatches")
     chunks = plan.schedule.chunks if plan.schedule else 1
@@ -156,6 +156,6 @@ def in_flight(plan: Plan, stages: Stages, rank: int) -> Expr:
         case "zb_h2":
             return minimum(many, 2 * p - 1)
         case "dualpipev":
-            return minimum(many, p + 1)
+            return minimum(2 * many, 2 * p + 1) / 2
         case _:
             return minimum(many, p - rank)

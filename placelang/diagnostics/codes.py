@@ -31,6 +31,7 @@ class Verdict(Enum):
     NO_BENEFIT = "no benefit"
     NOT_SUPPORTED = "not supported"  # by this backend or by this version, though it means something
     UNDECIDED = "undecided"  # until a named fact is given
+    REFUSED = "refused"  # a condition that the text states does not hold
     INVALID = "invalid"  # the text has no meaning: syntax, names, numbers
 
 
@@ -66,7 +67,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
 )
 
 _I, _U, _X = Verdict.INVALID, Verdict.UNSOUND, Verdict.INEXACT
-_N, _S, _D = Verdict.NO_BENEFIT, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
+_N, _S, _D, _R = Verdict.NO_BENEFIT, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED, Verdict.REFUSED
 
 _ALL = (
     # E0
@@ -100,7 +101,7 @@ _ALL = (
     Code("E119", "said-twice", "a fact or state is said twice in one place", _I),
     Code("E120", "unreadable-model", "a model's config.json or factory cannot be understood", _I),
     Code("E121", "fact-needed", "the answer depends on a fact that the text does not give", _D),
-    Code("E122", "require-failed", "a `require` of the text does not hold", _I),
+    Code("E122", "require-failed", "a `require` of the text does not hold", _R),
     # E2
     Code("E201", "grads-left-partial", "the optimizer reads a gradient that lacks contributions", _U),
     Code("E202", "grads-counted-twice", "the optimizer reads a gradient that counts contributions more than once", _U),
@@ -129,7 +130,7 @@ _ALL = (
     # E4
     Code("E401", "batch-identity", "the batch numbers contradict each other", _I),
     Code("E402", "out-of-memory", "the peak is above the memory of the device", _I),
-    Code("E403", "assert-failed", "an `assert` of the text does not hold", _I),
+    Code("E403", "assert-failed", "an `assert` of the text does not hold", _R),
     Code("E410", "microbatches-not-whole-rounds", "an interleaved schedule needs whole rounds of microbatches", _I),
     Code("E411", "too-few-microbatches", "the schedule needs more microbatches than the step has", _I),
     Code("E412", "stages-do-not-fit", "the schedule does not exist for this number of stages or chunks", _I),

@@ -77,6 +77,15 @@ class Problems:
         except Refused as refused:
             self.add(*refused.diagnostics)
 
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep a refusal of the block inside and let it go on its way."""
+        try:
+            yield
+        except Refused as refused:
+            self.add(*refused.diagnostics)
+            raise
+
     @property
     def any_error(self) -> bool:
         return any(d.is_error for d in self._found)

@@ -360,8 +360,9 @@ def load(path: Path) -> Model | ModelError:
     """The model of a `config.json` file, or of the folder that holds one."""
     import json
 
-    file = path / "config.json" if path.is_dir() else path
+    file = path
     try:
+        file = path / "config.json" if path.is_dir() else path
         if not file.is_file():  # a device or a pipe might never end
             return ModelError(f"`{file}` is not a file" if file.exists() else f"there is no file `{file}`")
         if file.stat().st_size > LARGEST_FILE:

@@ -53,7 +53,17 @@ def check(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: Cos
     code = "E122" if claim.kind == "require" else "E403"
     said = claim.message.value if claim.message else f"`{condition.span.text}` does not hold"
     shown = ", ".join(f"{text} = {show(value)}" for text, value in _values(condition, lookup))
-    return (fault(code, said, condition.span, cause=shown),)
+    notes = (text,) if (text := _by_state(condition, costs)) else ()
+    return (fault(code, said, condition.span, cause=shown, notes=notes),)
+
+
+def _by_state(condition: ast.Expr, costs: Costs) -> str:
+    """What makes up the memory that a failed condition is about."""
+    if not any(name.text.startswith("memory.") for name in _names(condition)):
+        return ""
+    states = ((name, costs(f"memory.{name}", condition.span)) for name in STATES)
+    shown = [f"{name} {show(v)}" for name, v in states if isinstance(v, Quantity) and v.value]
+    return f"memory by state: {', '.join(shown)}" if shown else ""
 
 
 def without_costs(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], modelled: bool) -> tuple[Diagnostic, ...]:
@@ -89,8 +99,11 @@ def _undecided(claim: ast.Claim, value: Unknown, scope: Scope, known: Mapping[st
     return fault("N102", f"`{claim.condition.span.text}` waits for {waits}", claim.condition.span, help=help_)
 
 
+STATES = ("params", "grads", "optimizer", "activations", "views", "raw_grads", "logits")
+"""What a device's memory holds; the last three for a while of each step."""
+
 COSTS = {
-    **{f"memory.{name}": "bytes" for name in ("peak", "params", "grads", "optimizer", "activations", "host")},
+    **{f"memory.{name}": "bytes" for name in ("peak", *STATES, "host")},
     **{f"time.{name}": "seconds" for name in ("step", "exposed", "hidden", "bubble")},
     "mfu": "",
 }
@@ -118,7 +131,8 @@ def _lookup(claim: ast.Claim, scope: Scope, known: Mapping[str, Value], costs: C
             message = f"`{name}` is a size of the model, and no line names one"
             raise refuse("E121", message, span, help="`model llama3_8b`, or `--model llama3_8b`")
         declared = (*scope.axes, *scope.lets, *scope.args)
-        near = meant(name, (*known, *declared, *COSTS))
+        exact = name.replace("mem.", "memory.", 1) if name.startswith("mem.") else ""
+        near = exact if exact in COSTS else meant(name, (*known, *declared, *COSTS))
         all_ = listed((*declared, *known, *(COSTS if claim.kind == "assert" else ())))
         help_ = f"did you mean `{near}`?" if near else f"known here: {all_}"
         raise refuse("E101", f"no fact is called `{name}`", span, help=help_)

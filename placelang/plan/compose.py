@@ -212,6 +212,9 @@ def _call(
     name: ast.Name, args: tuple[ast.Arg, ...], scope: Scope, problems: Problems, open_: tuple[str, ...]
 ) -> Composed:
     resolved = declare.strategy(name.text, scope)
+    if resolved is None and name.text in scope.axis_names() and not args:
+        message, help_ = "an axis is no strategy", "strategies take axes, as in `zero3(dp)`"
+        raise refuse("E105", message, name.span, "a strategy is expected here", help=help_)
     if resolved is None:
         known = (*scope.strategies, *scope.homes, *library.names())
         near = meant(name.text, known)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,10 +58,12 @@ def elaborate(
     if isinstance(model, ast.Fact):
         lines.model, model = model, None
     hardware: list[Hardware] = []
+    kept = Problems()  # why a line of the job was refused: never said to follow from that
 
     def count(scope: Scope) -> int | None:
         if lines.hardware is not None and not hardware:
-            hardware.append(job.hardware(lines.hardware, scope))
+            with kept.noting():
+                hardware.append(job.hardware(lines.hardware, scope))
         return hardware[0].devices if hardware else None
 
     scope = declare.declare(file, sets or {}, count, read_beside, problems, asked=devices)
@@ -72,14 +75,13 @@ def elaborate(
     if model is not None:
         lines.model = None
     elif lines.model is not None:
-        with problems.catching():
+        with problems.catching(), kept.noting():
             model = job.model(lines.model, scope, factory)
     composed = compose.composed(file.statements, scope, problems)
-    if not composed.journeys and composed.schedule is None and not problems.any_error and not file.gaps:
-        problems.add(_nothing_placed(scope))
+    nothing = not composed.journeys and composed.schedule is None and not file.gaps
     mesh = scope.mesh()
     # What a mistake left out would be inferred, and then contradict what is written: nothing is said of that.
-    quiet = Problems() if problems.any_error or not unread.placed(file.gaps) else problems
+    quiet = Problems() if problems.any_error or nothing or not unread.placed(file.gaps) else problems
     states = infer(composed.journeys, mesh, quiet)
     samples = split_axes(s for s in states[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
     before = set(problems)
@@ -120,15 +122,21 @@ def elaborate(
         else:
             problems.add(*claims.without_costs(claim, claim_scope, known, modelled))
     problems.add(*consumed.faults(plan))
-    if not problems.any_error and unread.known(file.gaps):
+    if not problems.any_error and not nothing and unread.known(file.gaps):
         problems.add(*capacity.faults(plan))
     if backends and options:
         problems.add(*options(backends))
-    broken_facts = (broken_train, None if hardware else lines.hardware)
+    if nothing and not problems.any_error:  # else the text is not finished, and what is wrong in it comes first
+        problems.add(_nothing_placed(scope))
+    waits = any(d.code == "E121" for d in problems)  # a model that needs a number is no slip of its line
+    broken_facts = (broken_train, None if hardware else lines.hardware, None if model or waits else lines.model)
     gaps = [*file.gaps, *(unread.refused(line) for line in broken_facts if line is not None)]
     wrong = problems.any_error
-    said = problems.sorted(file.source, but=lambda d: unread.follows(d, gaps) or (wrong and d.code == "N102"))
-    refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in said)
+    why = set(kept)
+    said = problems.sorted(
+        file.source, but=lambda d: d not in why and (unread.follows(d, gaps) or (wrong and d.code == "N102"))
+    )
+    refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in problems)
     return (None if refused else plan), said
 
 
@@ -169,7 +177,7 @@ class _Lines:
 def read_beside(path: str, source: Source) -> Source | Diagnostic:
     """The file that `use` names: relative to the text, or inside an importable package as `package/file.place`."""
     beside = Path(source.name).parent / path
-    if path.startswith((".", "/")) or beside.is_file():
+    if path.startswith((".", "/")) or isfile(beside):  # which, unlike Path.is_file, raises nothing
         return reader.read_file(beside)
     from importlib.util import find_spec
 

@@ -15,6 +15,7 @@ import attrs
 
 from placelang.diagnostics.diagnostic import Diagnostic
 from placelang.diagnostics.problems import refuse
+from placelang.diagnostics.suggest import did_you_mean
 from placelang.model.model import Model, ModelError
 from placelang.plan.literal import literal
 from placelang.plan.scope import Scope
@@ -75,7 +76,10 @@ def model(fact: ast.Fact, scope: Scope, factory: Factory | None) -> Model:
     if isinstance(found, Model):
         return _grouped(found, scope, _argument(expr, "group", lets))
     code = "E101" if found.message.startswith("no model") else _code(found)
-    raise refuse(code, found.message, _argument(expr, found.argument, lets), help=found.suggestion)
+    # A published name, such as `llama3-70b`, reads as a difference.
+    near = did_you_mean(expr.span.text, catalogue.names()) if isinstance(expr, ast.Binary) else None
+    help_ = f"did you mean `{near}`?" if near else found.suggestion
+    raise refuse(code, found.message, _argument(expr, found.argument, lets), help=help_)
 
 
 def _made(expr: ast.String, folder: Path, factory: Factory | None) -> Model:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from placelang.diagnostics.diagnostic import Label
-from placelang.diagnostics.problems import every, refuse
+from placelang.diagnostics.problems import both, every, refuse
 from placelang.plan.dtypes import BYTES
 from placelang.plan.meant import meant
 from placelang.plan.merge import one_format
@@ -19,7 +19,20 @@ from placelang.plan.mesh import Role
 from placelang.plan.options import option_value
 from placelang.plan.plan import Schedule
 from placelang.plan.scope import Scope
-from placelang.plan.steps import FORMS, Formats, Journey, Partial, Replicate, Shard, Step, When
+from placelang.plan.steps import (
+    FORMS,
+    Consume,
+    Formats,
+    Gather,
+    Journey,
+    Materialize,
+    Partial,
+    Recompute,
+    Replicate,
+    Shard,
+    Step,
+    When,
+)
 from placelang.plan.values import Axes, evaluate, kind
 from placelang.plan.values import Word as WordValue
 from placelang.plan.words import FLAGS, SCHEDULES, TAKES, WORDS, Word
@@ -49,6 +62,7 @@ def type_journey(head: str, expr: ast.Expr, scope: Scope) -> Journey:
 
     steps = every(read, (factor for moment in moments for factor in _factors(moment)))
     _check_axes(steps)
+    _check_once(steps)
     return tuple(one_format(steps))
 
 
@@ -133,13 +147,17 @@ def _step(head: str, part: ast.Expr, dtype: ast.Name | None, scope: Scope) -> St
             pass
         case _:
             raise refuse("E105", f"a step of {head} is a word such as `{TAKES[head][0]}`", part.span)
-    word = _word(head, name)
+    # What stands in the brackets of a word that is wrong is read as if it were the right one.
+    near = name.text if name.text in WORDS else meant(name.text, TAKES[head])
+    word, (axes, fields) = both(
+        lambda: _word(head, name),
+        lambda: _arguments(WORDS[near], args, dtype, scope) if near else ((), {}),
+    )
     if dtype is not None and head == "optimizer":
-        both = f"`as (master = {dtype.text}, moments = {dtype.text})`, or one of the two"
+        one_of = f"`as (master = {dtype.text}, moments = {dtype.text})`, or one of the two"
         raise refuse(
-            "E118", "the optimizer has more than one format, and this does not say whose", dtype.span, help=both
+            "E118", "the optimizer has more than one format, and this does not say whose", dtype.span, help=one_of
         )
-    axes, fields = _arguments(word, args, dtype, scope)
     if word.axes == "required" and not axes:
         role = Role.TENSOR if word.name != "shard" else Role.DATA
         usual = (*scope.mesh().of_role(role), "tp" if role is Role.TENSOR else "dp")[0]
@@ -172,6 +190,10 @@ _HINTS: Mapping[tuple[str, str], str] = {
         "shard",
     ): "gradients are produced partial; `grads: reduce_scatter(dp)` leaves each rank its shard of the sum",
     ("grads", "gather"): "`grads: all_reduce(dp)` gives every rank the whole sum",
+    (
+        "grads",
+        "materialize",
+    ): "`grads: consume`: the optimizer reads each gradient inside backward, and none is at rest",
     ("optimizer", "gather"): "`update: all_gather(dp)` says how fresh parameters return after the optimizer",
     ("optimizer", "partial"): "the optimizer never reads a partial sum",
     ("params", "all_gather"): "`params: shard(dp) | gather(dp)` uses a shard through a full view",
@@ -280,6 +302,24 @@ def _check_axes(steps: list[Step]) -> None:
                     causes = (Label(first, "first here"),) if first else ()
                     raise refuse("E104", f"axis `{axis}` places this state twice", step.span, causes=causes)
             placed |= dict.fromkeys(step.axes, step)
+
+
+_ONCE = (Replicate, Gather, Recompute, Materialize, Consume)
+
+
+def _check_once(steps: list[Step]) -> None:
+    """What a second time changes nothing is said once."""
+    said: dict[tuple[type[Step], tuple[str, ...]], Step] = {}
+    for step in steps:
+        if not isinstance(step, _ONCE):
+            continue
+        first = said.setdefault((type(step), step.axes), step)
+        if first is not step and step.span is not None:
+            word = step.span.text.partition("(")[0]
+            causes = (Label(first.span, "the first"),) if first.span else ()
+            raise refuse(
+                "E119", f"`{word}` stands twice in one journey", step.span, causes=causes, help="leave one out"
+            )
 
 
 def with_why(step: Step, why: str) -> Step:

@@ -207,11 +207,12 @@ def _role(declared: ast.AxisDecl) -> Role:
         return WELL_KNOWN[name]
     near = meant(name, WELL_KNOWN)
     others = ", ".join(r.value for r in Role if r is not Role.DATA)
+    written = f"mesh ({name}: data{declared.span.text[len(declared.name.span.text) :]})"
     raise refuse(
         "E113",
         f"axis `{name}` needs a role",
         span,
-        help=(f"did you mean `{near}`? Else " if near else "") + f"say it: `{name}: data`, or {others}",
+        help=(f"did you mean `{near}`? Else " if near else "") + f"say it: `{written}`, or {others}",
         rule=f"only these names carry one: {', '.join(WELL_KNOWN)}",
     )
 

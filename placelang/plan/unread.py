@@ -65,14 +65,17 @@ def _follows(d: Diagnostic, gap: ast.Gap) -> bool:
     if head in _ASIDE:
         return False
     # A line that begins with no known word, or goes on with the next, may have been meant as anything.
-    anything = head not in (*_PLACES, *_DECLARES, *_FACTS) or "\n" in gap.span.text
+    anything = head not in (*_PLACES, *_DECLARES, *_FACTS) or "\n" in gap.statement.text
+    declares = anything or head in (*_DECLARES, "strategy")
+    if declares and d.primary is not None and d.primary.span.source != gap.span.source:
+        return True  # a strategy of another file was given what this one did not declare
     if d.code in _NAMES:
         if d.primary is None or head == "use":
             return anything or head in _DECLARES
-        if not (anything or head in (*_DECLARES, "strategy")):
+        if not declares:
             return False
         word = re.escape(d.primary.span.text)
-        return re.search(rf"(?<![\w.]){word}(?![\w.])|{_NAMELESS}", gap.span.text) is not None
+        return re.search(rf"(?<![\w.]){word}(?![\w.])|{_NAMELESS}", gap.span.text or gap.statement.text) is not None
     if d.code == "E107" and d.primary is not None:
         return False
     return (anything or head in _DEPENDS[d.code]) if d.code in _DEPENDS else d.primary is None

@@ -129,7 +129,7 @@ def evaluate(expr: ast.Expr, lookup: Lookup) -> Value:
             return _bounded(_binary(op, a, b, expr.span), expr.span)
         case ast.Binary(op=op, left=left, right=right):
             a, b = every(lambda side: _operand(side, lookup), (left, right))
-            return _bounded(_binary(op, a, b, expr.span), expr.span)
+            return _bounded(_binary(op, a, b, expr.span, _with_unit(left, b) or _with_unit(right, a)), expr.span)
         case _:
             raise refuse("E105", "a value is expected here, this is part of a journey", expr.span)
 
@@ -180,6 +180,11 @@ def _function(func: ast.Name, values: list[Value], span: Span) -> Value:
     values = [_sized(v) for v in values]
     if open_ := next((v for v in values if isinstance(v, Unknown)), None):
         return Unknown(open_.name)
+    if func.text != "ceil" and values and all(isinstance(v, Quantity) for v in values):
+        sizes = [v for v in values if isinstance(v, Quantity)]
+        if len({v.dimension for v in sizes}) > 1:
+            raise refuse("E111", f"`{func.text}` of quantities of different units", span)
+        return (min if func.text == "min" else max)(sizes, key=lambda v: v.value)
     numbers = [v for v in values if isinstance(v, Fraction)]
     if len(numbers) != len(values) or not numbers or (func.text == "ceil" and len(numbers) != 1):
         odd = next((v for v in values if not isinstance(v, Fraction) or isinstance(v, bool)), None)
@@ -191,13 +196,24 @@ def _function(func: ast.Name, values: list[Value], span: Span) -> Value:
     return min(numbers) if func.text == "min" else max(numbers)
 
 
-def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
+def _with_unit(expr: ast.Expr, other: Value) -> str:
+    """How a bare number is written beside a size or a time, for a help."""
+    dimension = other.dimension if isinstance(other, Quantity | Unknown) else None
+    if not isinstance(expr, ast.Number) or expr.unit or dimension not in _USUAL:
+        return ""
+    return " or ".join(f"`{expr.span.text}{unit}`" for unit in _USUAL[dimension])
+
+
+_USUAL = {"bytes": ("GB", "GiB"), "seconds": ("s", "ms")}
+
+
+def _binary(op: str, a: Value, b: Value, span: Span, help_: str = "") -> Value:
     if op == "*" and isinstance(a, Axes) and isinstance(b, Axes):
         return Axes(a.names + b.names, None if a.size is None or b.size is None else a.size * b.size)
     a, b = _sized(a), _sized(b)
     if isinstance(a, Unknown) or isinstance(b, Unknown):
         decides = {"and": False, "or": True}.get(op)  # whatever the symbol is
-        return decides if decides is not None and decides in (a, b) else _symbol(op, a, b, span)
+        return decides if decides is not None and decides in (a, b) else _symbol(op, a, b, span, help_)
     if op in ("and", "or"):
         if isinstance(a, bool) and isinstance(b, bool):
             return (a and b) if op == "and" else (a or b)
@@ -210,7 +226,7 @@ def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
     (p, unit), (q, other) = x, y
     if op in _COMPARE or op in "+-%":
         if unit != other:
-            raise refuse("E111", f"{kind(a)} and {kind(b)} do not mix", span, f"`{op}` needs equal units")
+            raise refuse("E111", f"{kind(a)} and {kind(b)} do not mix", span, f"`{op}` needs equal units", help=help_)
         if op in _COMPARE:
             return bool(_COMPARE[op](p, q))
         if op == "%" and q == 0:
@@ -233,13 +249,13 @@ def _binary(op: str, a: Value, b: Value, span: Span) -> Value:
     raise refuse("E111", f"{kind(a)} over {kind(b)} has no unit of ours", span)
 
 
-def _symbol(op: str, a: Value, b: Value, span: Span) -> Unknown:
+def _symbol(op: str, a: Value, b: Value, span: Span, help_: str) -> Unknown:
     """The result of computing with a symbol; the unit of a sum is that of either side."""
     unit, other = (v.dimension if isinstance(v, Unknown) else (_plain(v) or (0, None))[1] for v in (a, b))
     mixed = unit is not None and other is not None and unit != other
     if mixed and (op in _COMPARE or op in "+-%"):
         message = " and ".join(f"a quantity in {u}" if u else "a number without a unit" for u in (unit, other))
-        raise refuse("E111", f"{message} do not mix", span, f"`{op}` needs equal units")
+        raise refuse("E111", f"{message} do not mix", span, f"`{op}` needs equal units", help=help_)
     symbol = a if isinstance(a, Unknown) else b
     assert isinstance(symbol, Unknown)
     return Unknown(symbol.name, (other if unit is None else unit) if op in "+-%" else None)

@@ -32,6 +32,8 @@ def spoilt(tokens: Sequence[Token], at: int) -> Iterator[Part]:
     """The parts around the token at an index (or the end), the smallest first; none where all of the statement is."""
     around = _openers(tokens)
     level = around[at]
+    if level < 0 and at < len(tokens) and tokens[at].text == ":":
+        return  # a second head: there is no telling which statement goes on behind it
     first = last = at
     while level < 0 or tokens[level].text != "{":
         left = _start(tokens, around, first - 1, level)

@@ -68,7 +68,12 @@ def number(text: str) -> tuple[Fraction, str] | None:
     factor = _MULTIPLIERS.get(unit.lower())
     if factor is not None and _PLAIN.fullmatch(digits):
         better = spell(_value(text, digits, "") * factor, "")
-        raise BadWord(f"`{text}` has a multiplier but no unit", better, "counts are written out")
+        prefix = unit.upper()
+        sizes = f"`{digits}{prefix}B` or `{digits}{prefix}iB`"
+        said = f"`{text}` has a multiplier but no unit"
+        if prefix in "GTP":  # rather bytes than a count
+            raise BadWord(said, "", f"{sizes}; counts are written out: `{better}`")
+        raise BadWord(said, better, f"counts are written out, sizes have a unit: {sizes}")
     if _NAME.fullmatch(text) and not digits.endswith("_"):
         return None
     if unit.startswith("."):

@@ -26,6 +26,8 @@ SEVERAL = (
     "several/",
     "unsupported/",
     "syntax/faults_after",
+    "syntax/several",
+    "syntax/claim_hides_nothing",
     "claims/require_two",
     "names/state_singular",
     "axes/role_needed_two",

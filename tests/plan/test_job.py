@@ -153,3 +153,12 @@ def test_a_config_beside_the_text(tmp_path: Path) -> None:
     assert model_of(strategy).size("layers") == 2
     is_fixed_point(strategy)
     assert codes(load('model "./nowhere.json"' + PLACED)) == ["E120"]
+
+
+@pytest.mark.parametrize(
+    "line", ["hardware dgx_h100(nodes = n)", "model transformer(layers = n, hidden = 64, heads = 4)"]
+)
+def test_a_line_that_waits_for_a_value_says_so(line: str) -> None:
+    strategy = load_source(Source(f"arg n: int\n{line}\nmesh (dp = 2){PLACED}"))
+    assert strategy.plan is None
+    assert codes(strategy) == ["E121"]

@@ -82,7 +82,7 @@ def journeys(draw: st.DrawFn) -> tuple[str, Journey]:
         found.append(
             Formats(master=draw(st.sampled_from([*BYTES, "none"])), moments=draw(st.sampled_from(list(BYTES))))
         )
-    for word in words:
+    for word in dict.fromkeys(words):  # a step that stands twice is refused
         if not issubclass(word.step, FORMS):
             some = draw(st.sampled_from([("a",), ("a", "b"), ("c", "a"), *([()] if word.axes != "required" else [])]))
             found.append(draw(steps(head, word, some)))
