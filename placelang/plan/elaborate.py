@@ -86,8 +86,9 @@ def elaborate(
     samples = split_axes(s for s in states[State.ACTIVATIONS] if getattr(s, "dim", "") == "batch")
     before = set(problems)
     train, assumptions = train_facts(lines.train, scope, mesh, samples, problems)
-    refused_facts = {d.code for d in problems if d not in before and d.primary} - {"E121", "E401"}
-    broken_train = lines.train if refused_facts else None
+    refused_facts = [d for d in problems if d not in before and d.code not in ("E121", "E401")]
+    kept.add(*refused_facts)
+    broken_train = lines.train if any(d.primary for d in refused_facts) else None
     selected = refined(composed.journeys, states, mesh, model or generic(), train.frozen, quiet)
     placed = (*(Placed(state, journey) for state, journey in states.items()), *selected.placed)
     for p in placed:
@@ -128,15 +129,18 @@ def elaborate(
         problems.add(*options(backends))
     if nothing and not problems.any_error:  # else the text is not finished, and what is wrong in it comes first
         problems.add(_nothing_placed(scope))
-    waits = any(d.code == "E121" for d in problems)  # a model that needs a number is no slip of its line
-    broken_facts = (broken_train, None if hardware else lines.hardware, None if model or waits else lines.model)
-    gaps = [*file.gaps, *(unread.refused(line) for line in broken_facts if line is not None)]
-    wrong = problems.any_error
+    broken_facts = (broken_train, None if hardware else lines.hardware, None if model else lines.model)
+    facts = [unread.refused(line) for line in broken_facts if line is not None]
     why = set(kept)
-    said = problems.sorted(
-        file.source, but=lambda d: d not in why and (unread.follows(d, gaps) or (wrong and d.code == "N102"))
-    )
+
+    def follows(d: Diagnostic) -> bool:
+        return unread.follows(d, file.gaps) or (d not in why and unread.follows(d, facts))
+
+    wrong = problems.any_error
+    said = problems.sorted(file.source, but=lambda d: follows(d) or (wrong and d.code == "N102"))
     refused = any(d.is_error and d.verdict is not Verdict.NOT_SUPPORTED for d in problems)
+    if refused and not file.gaps and not any(d.is_error for d in said):
+        said = problems.sorted(file.source)  # nothing is refused without a word
     return (None if refused else plan), said
 
 
