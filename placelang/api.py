@@ -21,7 +21,7 @@ from placelang.plan.elaborate import elaborate
 from placelang.plan.explain import explain
 from placelang.plan.plan import BackendOptions, Plan
 from placelang.plan.values import Value, evaluate
-from placelang.source import Source
+from placelang.source import Source, Span
 from placelang.syntax import ast, reader
 from placelang.syntax.parser import parse
 from placelang.syntax.words import quote
@@ -86,7 +86,8 @@ class Strategy:
         if plan is None or not asserts or self.gaps or plan.model is None:
             return ()
         known = claims.facts(plan.mesh, plan.train, plan.model)
-        found = (d for c in asserts for d in claims.check(c.statement, c.scope, known, self.cost().value))
+        value = self._unknown if self.lacks else self.cost().value
+        found = (d for c in asserts for d in claims.check(c.statement, c.scope, known, value))
         said = {d.primary for d in self._front}  # such as a name that no cost has
         return tuple(d for d in found if d.primary not in said)
 
@@ -118,13 +119,35 @@ class Strategy:
             raise NotSound(self.gaps)
         return self.checked.program if self.checked and self.checked.ok else lower(plan, self.model)
 
-    def cost(self) -> Cost:
-        """Memory, traffic and time of one step. Raises NotSound when there is no plan or no model."""
-        from placelang.cost.cost import cost
+    @property
+    def lacks(self) -> tuple[Diagnostic, ...]:
+        """What the text must still say before it has a cost: a model, and over how many stages layers lie."""
+        from placelang.program.stages import unsized
 
         plan = self._plan()
         if plan.model is None:
-            raise NotSound((no_model(),))
+            return (no_model(),)
+        axis = unsized(plan)
+        if axis is None:
+            return ()
+        said = f"a cost needs the number of stages, and `{axis}` has no size"
+        return (fault("E121", said, plan.mesh[axis].span, help=f"`--set {axis}=4`, or a size in the `mesh` line"),)
+
+    def _unknown(self, name: str, span: Span) -> Value | None:
+        """What an assert reads of a cost that still waits for the number of stages."""
+        from placelang.plan.values import Unknown
+        from placelang.program.stages import unsized
+
+        axis = unsized(self._plan())
+        return Unknown(axis) if axis else None
+
+    def cost(self) -> Cost:
+        """Memory, traffic and time of one step. Raises NotSound when there is no plan, or what `lacks` says."""
+        from placelang.cost.cost import cost
+
+        plan = self._plan()
+        if plan.model is None or self.lacks:
+            raise NotSound(self.lacks)
         return cost(plan, plan.model, self.program)
 
     def explain(self) -> str:

@@ -29,7 +29,7 @@ from placelang.backend.wiring import Move
 from placelang.model.graph import Operation
 from placelang.model.model import Model, Stack
 from placelang.model.model import Tensor as Described
-from placelang.program.inside import Layer, layers_of
+from placelang.program.layers import Layer, layers_of
 
 
 class Inside:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from placelang.backend.errors import failed, unsupported
 from placelang.backend.pretrained import SAME, Names
 from placelang.model.model import Model
-from placelang.program.inside import layers_of
+from placelang.program.layers import layers_of
 
 
 @attrs.frozen(eq=False)

@@ -287,8 +287,7 @@ def _gradient(rank: Rank, job: Job) -> _Parity:
     worst, where = 0.0, ""
     if rank.rank == 0:
         module = job.module("fp64")
-        _alone(module, batch)
-        _clip(module, recipe_.clip)
+        _alone(module, batch, recipe_.clip)
         grads = {n: torch.zeros_like(q) if q.grad is None else q.grad for n, q in module.named_parameters()}
         floor = _SMALL * max(float(g.abs().max()) for g in grads.values())
         for name, grad in grads.items():
@@ -304,15 +303,11 @@ def _in_float64(job: Job, optimizer: str) -> Plan:
     return attrs.evolve(job.plan, train=train)
 
 
-def _alone(module: nn.Module, batch: Batch) -> None:
-    """Forward and backward of a global batch on one device."""
+def _alone(module: nn.Module, batch: Batch, limit: float | None) -> None:
+    """The gradient of a global batch on one device, clipped to a norm of `limit`."""
     output = module(batch.tokens)
     loss = loss_sum(getattr(output, "logits", output), batch.targets) / batch.targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
-
-
-def _clip(module: nn.Module, limit: float | None) -> None:
-    """What the job asks of the whole gradient, on one device."""
     if limit is not None:
         nn.utils.clip_grad_norm_(module.parameters(), limit)
 
@@ -333,8 +328,7 @@ def _parity(rank: Rank, job: Job, optimizer: str) -> _Parity:
         alone = default_optimizer(optimizer, module.parameters(), job.lr)
         for i in range(job.steps):
             batch = data.batch(i, size)
-            _alone(module, batch)
-            _clip(module, recipe_.clip)
+            _alone(module, batch, recipe_.clip)
             alone.step()
             alone.zero_grad()
         for name, param in module.named_parameters():

@@ -13,11 +13,8 @@ from collections.abc import Iterable
 from placelang.check.fault import Fault, Ill
 from placelang.check.premises import Context, Types, clean, same_layout
 from placelang.check.types import COMPLETE, Coefficient, Type, ValueId
-from placelang.model.graph import LETTERS
+from placelang.model.graph import DIMS
 from placelang.program.event import Compute, Event, Label, Layout
-
-_NAME = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
-"""The dim that a letter of an activation stands for."""
 
 
 def _letter(label: Label, letters: str, is_tensor: bool) -> str | None:
@@ -25,7 +22,7 @@ def _letter(label: Label, letters: str, is_tensor: bool) -> str | None:
     if is_tensor:
         k = int(label.dim) if label.dim.isdecimal() else len(letters)
         return letters[k] if k < len(letters) else None
-    return next((letter for letter in letters if _NAME.get(letter) == label.dim), None)
+    return next((letter for letter in letters if DIMS.get(letter) == label.dim), None)
 
 
 def _splits(event: Event, compute: Compute, operands: Iterable[tuple[int, Layout]]) -> dict[str, str]:
@@ -66,7 +63,7 @@ def _splits(event: Event, compute: Compute, operands: Iterable[tuple[int, Layout
             letters = compute.out if k < 0 else compute.letters[k]
             if letter in letters and axis not in mine and k not in compute.shares:
                 buf = event.ins[min(max(k, 0), len(event.ins) - 1)]
-                label = Label(_NAME.get(letter, letter), "contiguous")
+                label = Label(DIMS.get(letter, letter), "contiguous")
                 raise Ill(Fault(code="E306", rule="Ein", event=event, buf=buf, axes=(axis,), label=label, detail="x"))
     return found
 
@@ -83,7 +80,7 @@ def _layout(splits: dict[str, str], letters: str, order: Iterable[tuple[str, Lab
     for axis, label in order:  # activations come first, and say how
         labels.setdefault(axis, label)
     return tuple(
-        (axis, Label(_NAME.get(splits[axis], splits[axis]), labels[axis].partition))
+        (axis, Label(DIMS.get(splits[axis], splits[axis]), labels[axis].partition))
         for axis in labels
         if axis in splits and splits[axis] in letters
     )

@@ -9,10 +9,11 @@ for: the types of a body (`fold`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from placelang.check.fault import Fault
-from placelang.program.event import Buf, Event, Op, Var
+from placelang.program.event import Buf, Op, Var
+from placelang.program.layouts import events
 from placelang.program.program import Item, Program, Rep, sample
 
 Name = tuple[str, str]
@@ -26,7 +27,7 @@ def irregular(program: Program) -> tuple[Fault, ...]:
 
 
 def _far(items: Iterable[Item]) -> tuple[Fault, ...]:
-    for event in _events(items):
+    for event, _ in events(items):
         for buf in (*event.ins, *event.outs):
             if any(i != 0 if isinstance(i, int) else abs(i.offset) > 1 for i in buf.index):
                 detail = f"`{buf}` is neither the first, the last nor a neighbour"
@@ -53,7 +54,7 @@ def _carried(rep: Rep) -> set[Name]:
     stale: set[Name] = set()
     reads: dict[Name, set[int | None]] = {}
     writes: dict[Name, set[int | None]] = {}
-    for event in _events(rep.body):
+    for event, _ in events(rep.body):
         if event.op is Op.FREE:
             continue
         for buf in event.ins:
@@ -80,11 +81,3 @@ def _name(buf: Buf) -> Name:
 def _offset(buf: Buf, loop: str) -> int | None:
     """How far from the running trip an index is; None of a buffer that this loop does not index."""
     return next((i.offset for i in buf.index if isinstance(i, Var) and i.loop == loop), None)
-
-
-def _events(items: Iterable[Item]) -> Iterator[Event]:
-    for item in items:
-        if isinstance(item, Event):
-            yield item
-        else:
-            yield from _events(item.body)

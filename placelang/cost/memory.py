@@ -188,6 +188,11 @@ _READ_BY = {
 }
 
 
+def _keys(stack: Stack) -> tuple[str, str]:
+    """What a program may call a stack: by its name, or by its first layer too where several share a name."""
+    return stack.name, f"{stack.name}.{stack.first}"
+
+
 class _Flows:
     """How the operands and results of each operation lie, read off the forward events."""
 
@@ -195,28 +200,38 @@ class _Flows:
         self.tokens = program.tokens
         self.reads: dict[str, Layout] = {}
         self.makes: dict[str, Layout] = {}
+        pieces: dict[str, Buf] = {}  # by what a ring would make whole, the piece that a rank keeps
         for event, _ in events(program.body):
+            if event.hops:
+                pieces.setdefault(event.outs[0].of, event.ins[0])
             if event.op is Op.FORWARD and event.compute is not None and event.compute.kind != "opaque":
                 self.reads[event.site] = self._layout(program, event.ins[0])
                 self.makes[event.site] = self._layout(program, event.outs[0])
+                if event.compute.kind == "attention" and event.compute.activations > 1:  # kept as they are read
+                    queries, keys, values = (pieces.get(b.of, b) for b in event.ins[:3])
+                    latent = event.compute.letters[2] == "btk"
+                    kept = {"q": queries, "k": keys, "v": keys if latent else values}
+                    key = event.site.removesuffix(".core")
+                    self.makes |= {f"{key}.{n}": self._layout(program, buf) for n, buf in kept.items()}
 
     @staticmethod
     def _layout(program: Program, buf: Buf) -> Layout:
         value = program.activations.get(buf.of)
         return value.layout if value else ()
 
-    def split(self, saved: Saved, stack: str) -> tuple[str, ...]:
+    def split(self, saved: Saved, stack: Stack) -> tuple[str, ...]:
         """The axes, beside those of samples, over which ranks share what is saved."""
         if saved.name.endswith(".input"):
             name = saved.name.removesuffix(".input")
             known, names = self.reads, _READ_BY.get(name, (name,))
         else:
-            known, names = self.makes, _MADE_BY.get(saved.name, ())
-        layout = next((known[f"{stack}/{n}"] for n in names if f"{stack}/{n}" in known), ())
+            known, names = self.makes, (saved.name, *_MADE_BY.get(saved.name, ()))
+        sites = (f"{key}/{n}" for n in names for key in _keys(stack))
+        layout = next((known[site] for site in sites if site in known), ())
         return shared_by(layout, self.tokens)
 
 
-def _bytes(saved: Saved, stack: str, model: Model, program: Program, flows: _Flows) -> Expr:
+def _bytes(saved: Saved, stack: Stack, model: Model, program: Program, flows: _Flows) -> Expr:
     wide = {"mask": constant(1, BYTES), "fp32": width("fp32")}.get(saved.width) or width(program.train.precision.view)
     return product((*(_size(d, model) for d in saved.dims), wide)) / ranks(flows.split(saved, stack))
 
@@ -230,7 +245,7 @@ def _kept(plan: Plan, model: Model, program: Program, in_flight: Expr) -> Expr |
     for stack in model.stacks:
 
         def size(some: Iterable[Saved], stack: Stack = stack) -> Expr:
-            return total((constant(0, BYTES), *(_bytes(s, stack.name, model, program, flows) for s in some)))
+            return total((constant(0, BYTES), *(_bytes(s, stack, model, program, flows) for s in some)))
 
         if stack.block and replay is not None and replay.full:  # the input of each block, and one block at work
             parts.append(stack.count * _input(stack, model, program))
@@ -245,7 +260,7 @@ def _kept(plan: Plan, model: Model, program: Program, in_flight: Expr) -> Expr |
 
 
 def _input(stack: Stack, model: Model, program: Program) -> Expr:
-    value = program.activations.get(stack.name)
+    value = next((program.activations[key] for key in _keys(stack) if key in program.activations), None)
     split = shared_by(value.layout, program.tokens) if value else ()
     sizes = (_size("batch", model), _size("seq", model), _size("hidden", model))
     return product((*sizes, width(program.train.precision.view))) / ranks(split)

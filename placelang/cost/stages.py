@@ -15,8 +15,9 @@ from placelang.cost.expr import Expr, constant, minimum, symbol
 from placelang.cost.sizes import axis_symbol
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
-from placelang.program.event import At, End, Event, Op, Phase
-from placelang.program.inside import layers_of
+from placelang.program.event import At, End, Op, Phase
+from placelang.program.layers import layers_of
+from placelang.program.layouts import events
 from placelang.program.program import Item, Program, Rep
 from placelang.program.stages import Stages
 
@@ -113,9 +114,9 @@ def _sends(stages: Stages, rank: int) -> tuple[int, int]:
 
 def _sending(items: Iterator[Item], program: Program, sends: dict[Phase, int]) -> Iterator[Item]:
     """The body with the sends of a stage, each as often as it is made, in the loop over microbatches."""
-    models = {event.phase: event for event in _events(program.body) if event.op is Op.SEND}
+    models = {event.phase: event for event, _ in events(program.body) if event.op is Op.SEND}
     for item in items:
-        if isinstance(item, Rep) and any(e.op is Op.LOSS or e.op is Op.FORWARD for e in _events(item.body)):
+        if isinstance(item, Rep) and any(e.op is Op.LOSS or e.op is Op.FORWARD for e, _ in events(item.body)):
             more = tuple(
                 Rep(f"sends/{phase.value}", n, (attrs.evolve(models[phase], where=(), target=None),))
                 for phase, n in sends.items()
@@ -124,14 +125,6 @@ def _sending(items: Iterator[Item], program: Program, sends: dict[Phase, int]) -
             yield attrs.evolve(item, body=(*item.body, *more))
         else:
             yield item
-
-
-def _events(items: Iterable[Item]) -> Iterator[Event]:
-    for item in items:
-        if isinstance(item, Event):
-            yield item
-        else:
-            yield from _events(item.body)
 
 
 def in_flight(plan: Plan, stages: Stages, rank: int) -> Expr:

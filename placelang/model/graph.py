@@ -50,6 +50,9 @@ class Operation(Frozen):
 LETTERS = {"batch": "b", "seq": "s", "hidden": "h", "heads": "a", "ffn": "f", "vocab": "v", "expert": "e"}
 """The letter of each dim that a layout of activations may name."""
 
+DIMS = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
+"""The dim that a letter of an activation stands for."""
+
 
 def opens(model: Model) -> bool:
     """Whether the inside of every layer is known."""

@@ -158,21 +158,22 @@ def _layer_span(plan: Plan) -> Span | None:
 def _stages(plan: Plan) -> Iterator[Diagnostic]:
     """Layers over stages and chunks, unless a `split` says how."""
     step = next((s for s in plan.journey(State.PARAMS) if isinstance(s, Shard) and s.dim == "layer"), None)
-    if step is None or plan.model is None:
-        return
-    stages = plan.mesh.size(step.axes)
-    layers = sum(s.count for s in plan.model.stacks if s.block)
-    if stages is None or not layers:
+    stages = plan.mesh.size(step.axes) if step else None
+    if step is None or stages is None:
         return
     chunks = plan.schedule.chunks if plan.schedule else 1
     parts = stages * chunks
+    layers = sum(s.count for s in plan.model.stacks if s.block) if plan.model else 0
+    if plan.model is None or not layers:  # of any model a split names each part
+        if isinstance(step.split, tuple) and len(step.split) != parts:
+            yield _parts_named(step.split, step.span, stages, chunks)
+        return
     less = step.split.first_less + step.split.last_less if isinstance(step.split, Balanced) else 0
     axes, even = " * ".join(step.axes), _even(layers, parts)
     if isinstance(step.split, tuple):
-        written, total = len(step.split), sum(step.split)
-        if written != parts:
-            said = f"`split` names {written} part{'s' * (written != 1)}, {_parts(stages, chunks)} need {parts}"
-            yield fault("E424", said, step.span, help=even)
+        total = sum(step.split)
+        if len(step.split) != parts:
+            yield _parts_named(step.split, step.span, stages, chunks, even)
         elif total != layers:
             terms = f"{' + '.join(map(str, step.split))} = {total}"
             said = f"`split` covers {total} layers, {plan.model.name} has {layers}"
@@ -195,6 +196,12 @@ def _stages(plan: Plan) -> Iterator[Diagnostic]:
             f" + {(layers + less) % parts}",
             help="; or ".join(h for h in helps if h),
         )
+
+
+def _parts_named(split: tuple[int, ...], span: Span | None, stages: int, chunks: int, even: str = "") -> Diagnostic:
+    plural = "s" * (len(split) != 1)
+    said = f"`split` names {len(split)} part{plural}, {_parts(stages, chunks)} need {stages * chunks}"
+    return fault("E424", said, span, help=even)
 
 
 def _stage_counts(layers: int, chunks: int) -> list[int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
-
 from placelang.diagnostics.diagnostic import Label
 from placelang.diagnostics.problems import both, every, refuse
 from placelang.plan.dtypes import BYTES
@@ -320,8 +318,3 @@ def _check_once(steps: list[Step]) -> None:
             raise refuse(
                 "E119", f"`{word}` stands twice in one journey", step.span, causes=causes, help="leave one out"
             )
-
-
-def with_why(step: Step, why: str) -> Step:
-    """The step as one that was inferred for a reason."""
-    return attrs.evolve(step, why=why)

@@ -16,7 +16,8 @@ from placelang.plan.dtypes import Precision
 from placelang.plan.plan import Plan, State
 from placelang.plan.steps import Formats
 from placelang.program.event import FIRST, LAST, At, Buf, End, Var
-from placelang.program.inside import Inside, Layer, layers_of
+from placelang.program.inside import Inside
+from placelang.program.layers import Layer, layers_of
 from placelang.program.placement import Placement, placement
 from placelang.program.profile import Profile
 from placelang.program.program import Group, Item, Rep

@@ -5,7 +5,7 @@ Not for: whether the layouts make sense (`check`); here each event does what its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from placelang.program.event import Buf, Event, Label, Layout, Op
 from placelang.program.program import Item, Program, Rep
@@ -18,7 +18,7 @@ def key(buf: Buf) -> Key:
     return buf.kind, buf.of
 
 
-def events(items: tuple[Item, ...], loops: tuple[str, ...] = ()) -> Iterator[tuple[Event, tuple[str, ...]]]:
+def events(items: Iterable[Item], loops: tuple[str, ...] = ()) -> Iterator[tuple[Event, tuple[str, ...]]]:
     """Each event of the text of a program once, with the loops around it, outer first."""
     for item in items:
         if isinstance(item, Rep):

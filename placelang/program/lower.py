@@ -18,7 +18,8 @@ from placelang.plan.steps import Formats, Journey, Keep, Replicate
 from placelang.program.atoms import refined
 from placelang.program.event import At, Buf, End, Event, Op, Phase, Var
 from placelang.program.facts import Facts, on
-from placelang.program.inside import MICROBATCH, Layer
+from placelang.program.inside import MICROBATCH
+from placelang.program.layers import Layer
 from placelang.program.profile import PROFILES, Profile
 from placelang.program.program import Item, Program, Rep, Rest
 from placelang.program.recompute import Policy, policy

@@ -140,6 +140,12 @@ def layer_shard(plan: Plan) -> Shard | None:
     return next((s for s in plan.journey(State.PARAMS) if isinstance(s, Shard) and s.dim == "layer"), None)
 
 
+def unsized(plan: Plan) -> str | None:
+    """The axis over which layers are dealt out, where its size is not known."""
+    step = layer_shard(plan)
+    return next((a for a in step.axes if plan.mesh[a].size is None), None) if step else None
+
+
 def dealt(step: Shard, layers: int, parts: int) -> tuple[int, ...]:
     """Layers of each part: as written, else in equal runs, the outer ones short of some."""
     if isinstance(step.split, tuple):

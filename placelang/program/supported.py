@@ -33,7 +33,7 @@ from placelang.plan.steps import (
 )
 from placelang.plan.text import step_text
 from placelang.program.atoms import refined
-from placelang.program.inside import frozen_names, layers_of
+from placelang.program.layers import frozen_names, layers_of
 from placelang.program.lower import opens
 from placelang.program.stages import layer_shard
 from placelang.source import Span

@@ -14,13 +14,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from placelang.model.graph import LETTERS
+from placelang.model.graph import DIMS
 from placelang.program.event import Buf, Compute, Event, Label, Layout, Op
 from placelang.program.program import Group
 from placelang.simulate.arrays import Array, NoDenotation, Ranks, rows
-
-_NAMES = {letter: name for name, letter in LETTERS.items()} | {"t": "seq"}
-"""The dim that a letter of an activation stands for."""
 
 
 @attrs.frozen
@@ -140,6 +137,6 @@ def _result(compute: Compute, operands: Sequence[Form]) -> Form:
                 split.setdefault(axis, (letters[k], label.partition))
     if compute.kind == "attention" and compute.activations == 1:
         sizes["a"] = sizes.get("a", 0) // 3  # queries, keys and values lie side by side
-    dims = tuple((_NAMES.get(letter, letter), sizes.get(letter, 0)) for letter in compute.out)
-    layout = ((a, Label(_NAMES.get(letter, letter), p)) for a, (letter, p) in split.items() if letter in compute.out)
+    dims = tuple((DIMS.get(letter, letter), sizes.get(letter, 0)) for letter in compute.out)
+    layout = ((a, Label(DIMS.get(letter, letter), p)) for a, (letter, p) in split.items() if letter in compute.out)
     return Form(tuple(layout), dims)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from placelang.api import Strategy, no_model
+from placelang.api import Strategy
 from placelang.cost.cost import Cost, as_json, of_time
 from placelang.cost.expr import Clause, Expr, bytes_text, count_text, seconds_text, symbols, text, total
 from placelang.cost.time import UNCERTAIN, Untimed
@@ -31,11 +31,10 @@ def cost(screen: Screen, file: str, sets: Mapping[str, str], model: str | None) 
     """Cost a file and say so; whether it was sound and has a cost."""
     strategy = inputs.strategy(file, sets, model)
     diagnostics = strategy.diagnostics
-    needs_model = strategy.sound and strategy.plan is not None and strategy.plan.model is None
-    if needs_model:
-        diagnostics = (*diagnostics, no_model())
-    ok = strategy.ok and not needs_model
-    known = strategy.cost() if strategy.sound and not needs_model else None  # a failed assert wants its numbers seen
+    lacks = strategy.lacks if strategy.sound else ()
+    diagnostics = (*diagnostics, *lacks)
+    ok = strategy.ok and not lacks
+    known = strategy.cost() if strategy.sound and not lacks else None  # a failed assert wants its numbers seen
     screen.answer(
         {
             "file": file,

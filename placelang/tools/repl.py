@@ -141,6 +141,8 @@ class Repl:
             self.screen.out("no sound strategy yet")
         elif strategy.plan.model is None:
             self.screen.out("no model yet: `:model gpt2_124m`")
+        elif strategy.lacks:
+            self.screen.show(strategy.lacks)
         else:
             for row in cost.table(self.screen, strategy, strategy.cost()):
                 self.screen.out(row)
@@ -177,6 +179,8 @@ def _hints(strategy: Strategy) -> Iterator[str]:
     """What a number still needs."""
     if strategy.plan is not None and strategy.plan.model is None:
         yield "`:model gpt2_124m` says what it costs"
+    elif strategy.lacks:
+        yield from (f"{d.message}: {d.help}" for d in strategy.lacks)
     elif sizes := cost.hints(strategy.cost()):
         yield f"? needs {', '.join(f'`:set {size}`' for size in sizes)}"
 

@@ -111,7 +111,7 @@ _FAR = 1.5
 def _too_large(strategy: Strategy, model: Model, nproc: int) -> Diagnostic | None:
     """Why the ranks cannot all live on this machine, if what they surely hold is far above its memory."""
     memory = _memory()
-    if memory is None or not strategy.sound:
+    if memory is None or not strategy.sound or strategy.lacks:
         return None
     cost = strategy.cost()
     need = nproc * sum(cost.number(cost.by_state.get(state)) or 0 for state in _HELD)

@@ -131,7 +131,7 @@ def changes(before: Session, after: Session) -> Iterator[Change]:
 
 def _numbers(session: Session) -> dict[tuple[str, str], int | None]:
     strategy = session.strategy
-    if not strategy.ok or strategy.plan is None or strategy.plan.model is None:
+    if not strategy.ok or strategy.lacks:
         return {}
     cost = strategy.cost()
     found = {("memory", name): cost.number(expr) for name, expr in cost.by_state.items()}

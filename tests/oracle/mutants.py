@@ -85,7 +85,7 @@ def staged_bases() -> tuple[tuple[Plan, Program, Program], ...]:
 Bases = Callable[[], tuple[tuple[Plan, Program, Program], ...]]
 
 
-def mutant(random: Random, unrolled: bool, sound: Bases = bases) -> Mutant:
+def mutant(random: Random, unrolled: bool, sound: Bases) -> Mutant:
     """A sound program with one to three changes."""
     some = (
         [s for s in sound() if not unrolled or sample(s[1]).trips == s[1].loops] if sound is staged_bases else sound()

@@ -1,11 +1,9 @@
-"""Checker and oracle agree on mutants of jobs that clip, scale the loss, freeze parameters or offload.
+"""Checker and oracle agree on mutants of jobs that clip, scale the loss, or freeze parameters.
 
 Theorems T1 and T2 where an update reads more than its own gradient. Run with -s to see the counts.
 """
 
 from __future__ import annotations
-
-from random import Random
 
 import pytest
 
@@ -16,8 +14,7 @@ from placelang.plan.mesh import Role
 from placelang.program.event import Phase
 from placelang.simulate import Outcome, compare, simulate
 from tests.oracle import jobs
-from tests.oracle.families import Judge, Table
-from tests.oracle.mutants import Mutant, mutant, reason
+from tests.oracle.agreement import judged, mutants_agree
 from tests.simulate.strategies import tiny
 
 FAMILIES = {"whole gradient": jobs.whole_gradient, "frozen": jobs.frozen}
@@ -31,30 +28,17 @@ def test_no_sound_original_is_refused(family):
         assert compare(checked.program, reference).outcome is Outcome.EQUAL, plan.mesh.names
 
 
-def mutants(family: str, count: int, seed: int) -> None:
-    judge, table, random = Judge(), Table(), Random(seed)
-    for k in range(count):
-        m = mutant(random, unrolled=k % 2 == 1, sound=FAMILIES[family])
-        checked, outcome = judge.verdicts(m.program, id(m.reference), lambda m=m: m.reference)
-        table.add(m, checked.ok, outcome)
-    print(table.show(f"{family}, seed {seed}", reason))
-    assert not table.wrongly_accepted, [(str(m), o) for m, o in table.wrongly_accepted]
-    unexplained = [str(m) for m in table.equal_refused if isinstance(m, Mutant) and not reason(m)]
-    assert not unexplained, unexplained
-    assert len(table.equal_refused) <= 0.05 * count
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", range(2))
 def test_mutants(family, seed):
-    mutants(family, 120, seed)
+    mutants_agree(judged(FAMILIES[family], 120, seed), f"{family}, seed {seed}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_many_mutants(family, seed):
-    mutants(family, 1_500, seed)
+    mutants_agree(judged(FAMILIES[family], 1_500, seed), f"{family}, seed {seed}")
 
 
 def test_traffic_and_memory_at_rest_are_those_of_the_formulas():

@@ -5,8 +5,6 @@ The harder half of T1 and T2: programs that no strategy text denotes. Run with -
 
 from __future__ import annotations
 
-from random import Random
-
 import attrs
 import pytest
 
@@ -14,37 +12,20 @@ from placelang.check.check import check
 from placelang.program.event import Buf, End, Event, Op, Phase, Var
 from placelang.program.program import Rep, flatten
 from placelang.simulate import Outcome, compare
-from tests.oracle.families import Judge, Table
-from tests.oracle.mutants import bases, mutant, reason
+from tests.oracle.agreement import judged, mutants_agree
+from tests.oracle.mutants import bases
 from tests.simulate.strategies import both, ddp, deep, mesh
-
-
-def judge(count: int, seed: int) -> Table:
-    judge, table, random = Judge(), Table(), Random(seed)
-    for k in range(count):
-        m = mutant(random, unrolled=k % 2 == 1)
-        checked, outcome = judge.verdicts(m.program, id(m.reference), lambda m=m: m.reference)
-        table.add(m, checked.ok, outcome)
-    return table
-
-
-def agree(table: Table, title: str) -> None:
-    print(table.show(title, reason))
-    assert not table.wrongly_accepted, [(str(m), o) for m, o in table.wrongly_accepted]
-    unexplained = [str(m) for m in table.equal_refused if not reason(m)]
-    assert not unexplained, unexplained
-    assert len(table.equal_refused) <= 0.005 * sum(table.counts.values())
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mutants(seed):
-    agree(judge(250, seed), f"mutants, seed {seed}")
+    mutants_agree(judged(bases, 250, seed), f"mutants, seed {seed}", 0.005)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_many_mutants(seed):
-    agree(judge(2_500, seed), f"mutants, seed {seed}")
+    mutants_agree(judged(bases, 2_500, seed), f"mutants, seed {seed}", 0.005)
 
 
 def test_no_sound_original_is_refused():

@@ -203,6 +203,18 @@ def test_cost_asks_for_a_model(card: str) -> None:
     assert "--model gpt2_124m" in done.stderr
 
 
+def test_cost_asks_for_the_number_of_stages(tmp_path: Path) -> None:
+    """A number for each stage of three would be a number of nothing."""
+    text = "model llama3_8b\nmesh (pp, dp = 2)\ntrain (microbatches = 8)\napply zero1(dp) * pipelined(pp)\n"
+    path = tmp_path / "stages.place"
+    path.write_text(f"{text}assert memory.peak <= 1GB\n", "utf-8")
+    done = place("cost", str(path))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "error[E121]" in done.stderr and "--set pp=4" in done.stderr
+    assert "N102" in place("check", str(path)).stdout
+    assert "error[E121]" not in place("cost", str(path), "--set", "pp=4").stderr
+
+
 def test_cost_of_a_refused_text_is_refused(wrong: str) -> None:
     done = place("cost", wrong, "--model", "gpt2_124m", *SIZES)
     assert (done.exit_code, done.stdout) == (1, "")

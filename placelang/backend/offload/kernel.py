@@ -64,7 +64,7 @@ class _Hyper(ctypes.Structure):
 class _Loaded:
     """The outcome of loading: either the library or the reason why there is none."""
 
-    library: ctypes.CDLL | None
+    native: ctypes.CDLL | None
     reason: str | None
 
 
@@ -96,7 +96,7 @@ def _load() -> _Loaded:
 
 def available() -> bool:
     """Whether the native library is here and loads; if not, :func:`adamw` computes with torch."""
-    return _load().library is not None
+    return _load().native is not None
 
 
 def why_not() -> str | None:
@@ -106,7 +106,7 @@ def why_not() -> str | None:
 
 def isas() -> tuple[str, ...]:
     """All instruction sets that the kernel can use on this processor, narrowest first; empty without the library."""
-    library = _load().library
+    library = _load().native
     return () if library is None else _ISA_NAMES[: int(library.place_offload_isa()) + 1]
 
 
@@ -118,7 +118,7 @@ def isa() -> str | None:
 def threads() -> int | None:
     """Threads used when :func:`adamw` is not told: the processors that this thread may run on, at most
     ``OMP_NUM_THREADS``. ``None`` without the library."""
-    library = _load().library
+    library = _load().native
     return None if library is None else int(library.place_offload_threads())
 
 
@@ -165,7 +165,7 @@ def adamw(
     if isa is not None and isa not in isas():
         raise ValueError(f"isa must be one of {', '.join(isas()) or 'none (no native library)'}; not {isa!r}")
 
-    library = _load().library
+    library = _load().native
     hyper = _Hyper(lr, *betas, eps, weight_decay, grad_scale, step)
     if library is None:
         _adamw_in_torch(params, exp_avg, exp_avg_sq, grads, params_out, hyper)

@@ -1,6 +1,7 @@
 """The AdamW kernel against torch.optim.AdamW, against its torch equivalent, and against itself."""
 
 import ctypes
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import torch
 from placelang.backend.offload import kernel
 
 native = pytest.mark.skipif(not kernel.available(), reason=str(kernel.why_not()))
+"""An install without a compiler works without the library; where there is one, the test below wants it."""
+
 SIZES = [0, 1, 63, 64, 65, 1_000_003]
 HYPER = {"lr": 3e-3, "betas": (0.9, 0.99), "eps": 1e-7, "weight_decay": 0.1}
 
@@ -104,6 +107,12 @@ def test_bits_do_not_depend_on_where_a_slice_begins():
     for part in (slice(0, 333), slice(333, 1000)):
         kernel.adamw(*(tensor[part] for tensor in cut), step=2)
     assert all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler here, and an install works without one")
+def test_where_there_is_a_compiler_there_is_the_library():
+    """An install falls back without a word, so that a fault of the build shows nowhere else."""
+    assert kernel.available(), kernel.why_not()
 
 
 @native
@@ -218,7 +227,7 @@ def test_the_library_itself_refuses_bad_arguments(change, status):
     params, exp_avg, exp_avg_sq, grads = (ctypes.addressof(buffer) for buffer in floats)
     if change.get("alias"):
         exp_avg = params + 4
-    got = kernel._load().library.place_adamw(
+    got = kernel._load().native.place_adamw(
         change.get("hyper", ctypes.byref(kernel._Hyper(1e-3, 0.9, 0.99, 1e-8, 0.0, 1.0, 1))),
         params + change.get("shift", 0),
         exp_avg,
@@ -239,7 +248,7 @@ import array, ctypes, os, sys
 from placelang.backend.offload import kernel
 
 assert "torch" not in sys.modules and "numpy" not in sys.modules
-library = kernel._load().library
+library = kernel._load().native
 
 def outcome():
     size = 100_000
