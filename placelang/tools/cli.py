@@ -330,7 +330,14 @@ def main() -> None:
     from placelang.tools.screen import forgiving
 
     forgiving()
-    cli(prog_name="place")
+    try:
+        cli(prog_name="place")
+    except SystemExit as done:
+        if "RANK" not in os.environ or "torch.distributed" not in sys.modules:
+            raise
+        from placelang.backend.launch import leave
+
+        leave(done.code if isinstance(done.code, int) else int(bool(done.code)))
 
 
 if __name__ == "__main__":
