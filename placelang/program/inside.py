@@ -132,6 +132,8 @@ class Inside:
         """What the `activations` lines say of an operation: of its result, or how it fetches tokens."""
         if (o.kind == "attention" or (o.role.startswith("experts") and fetch)) is not fetch:
             return ()
+        if o.kind == "norm" and "a" in o.out:
+            return ()  # a norm of heads is inside attention: what is said of norms is said of the stream between layers
         found: Journey = ()
         for placed in self.plan.refinements(State.ACTIVATIONS):
             for s in placed.selections:
@@ -280,7 +282,7 @@ class Inside:
                 if back is Op.REDUCE_SCATTER and not all(set(node.axes) <= p.left for p in mine):
                     back = Op.SLICE  # some reader has the whole gradient on every rank
                 scattered = frozenset(node.axes) if back is Op.REDUCE_SCATTER else frozenset[str]()
-                kept = yield from self._summed(index, node.name, mine, scattered)
+                kept = (yield from self._summed(index, node.name, mine, scattered)) - scattered
             targets = [n for n in node.ins if n or self._hands_on(index)]
             if node.operation is None:
                 stays = kept if uses.count(node.ins[0]) == 1 else frozenset[str]()

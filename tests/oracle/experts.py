@@ -57,9 +57,9 @@ def bases() -> Iterator[Case]:
             yield Case(f"mesh (ep = 2, tp = 2)\n{JOB}apply {split}(tp) * expert_parallel(ep)\n", model)
         stages = "mesh (pp = 2, dp = 2, ep = 2)\ntrain (microbatches = 2, precision = fp64)\n"
         yield Case(f"{stages}apply zero1(dp * ep) * pipelined(pp) * expert_parallel(ep)\n", model)
-    for split in ("megatron_sp", "tensor_parallel"):
-        kv = "mesh (dp = 2, tp = 4)\nmesh kv (kv_tp: tensor = 2, kv_copy: tensor = 2) over (tp)\n"
-        yield Case(f"{kv}{JOB}apply ddp(dp) * ({split}(tp) * shared_kv_heads(kv_tp, kv_copy))\n", "gqa")
+    kv = "mesh (dp = 2, tp = 4)\nmesh kv (kv_tp: tensor = 2, kv_copy: tensor = 2) over (tp)\n"
+    for split, model in (("megatron_sp", "gqa"), ("tensor_parallel", "gqa"), ("megatron_sp", "qk_norm")):
+        yield Case(f"{kv}{JOB}apply ddp(dp) * ({split}(tp) * shared_kv_heads(kv_tp, kv_copy))\n", model)
 
 
 TURNS = (
