@@ -212,12 +212,17 @@ def all_gather(event: Event, ins: Types, ctx: Context) -> Types:
 
 
 def all_to_all(event: Event, ins: Types, ctx: Context) -> Types:
-    """(A2A): shards along one dim become shards along another, over axes that split the first one innermost."""
-    if event.to is None:
+    """(A2A): shards along some dims become shards along others, over axes that split the first ones innermost."""
+    active = active_axes(event, ctx)
+    if event.axes and not (event.undoes and event.makes):
         raise Ill(Fault(code="E306", rule="AG", event=event, buf=event.ins[0], detail="a split along no dim"))
-    gathered = all_gather(event, ins, ctx)
-    axes = active_axes(event, ctx)
-    return tuple(t.split(axes, event.to) for t in gathered) if axes else gathered
+    for label in reversed(dict.fromkeys(label for _, label in event.undoes)):  # inner first
+        axes = tuple(axis for axis, own in event.undoes if own == label)
+        ins = all_gather(attrs.evolve(event, axes=axes, label=label), ins, ctx)
+    for axis, label in event.makes:
+        if axis in active:
+            ins = tuple(t.split((axis,), label) for t in ins)
+    return ins
 
 
 def unslice(event: Event, ins: Types, ctx: Context) -> Types:

@@ -160,6 +160,8 @@ class Event:
     axes: tuple[str, ...] = ()  # the group of a collective or slice, outer first
     label: Label | None = None  # the split that a gather undoes, or that a scatter or slice makes
     to: Label | None = None  # the split that an all_to_all makes
+    labels: tuple[Label, ...] = ()  # of an all_to_all whose axes split several dims: the split of each, for `label`
+    tos: tuple[Label, ...] = ()  # likewise, of one that makes splits of several dims: for `to`
     compute: Compute | None = None  # of FORWARD, BACKWARD and WGRAD
     mean: bool = False  # a reduction that divides by its group's size
     hops: bool = False  # a gather or scatter whose pieces pass around the ranks and are used as they come
@@ -172,3 +174,19 @@ class Event:
     dtype: str  # of the outputs; of collectives: on the wire
     span: Span | None = attrs.field(default=None, eq=False, repr=False)
     why: str = attrs.field(default="", eq=False)
+
+    @property
+    def undoes(self) -> Layout:
+        """The splits that a gather or all_to_all puts together, outer first. Empty where it names none, or not one an
+        axis: there is no such event."""
+        return self._each(self.label, self.labels)
+
+    @property
+    def makes(self) -> Layout:
+        """The splits that an all_to_all makes, likewise."""
+        return self._each(self.to, self.tos)
+
+    def _each(self, one: Label | None, several: tuple[Label, ...]) -> Layout:
+        found = several or (one,) * len(self.axes)
+        pairs = tuple((axis, label) for axis, label in zip(self.axes, found, strict=False) if label)
+        return pairs if len(found) == len(self.axes) == len(pairs) else ()

@@ -196,17 +196,23 @@ class Inside:
         assert move is not None
         if op is None:
             return None
-        letter = move.letter
-        back = phase is Phase.BACKWARD and op is Op.ALL_TO_ALL
-        source, target = (move.to, letter) if back else (letter, move.to)
+        before, after = move.befores, move.afters
+        if phase is Phase.BACKWARD and op is Op.ALL_TO_ALL:
+            before, after = after, before
+        labels = tuple(self._label(DIMS.get(d, d), a) for a, d in zip(move.axes, before, strict=True) if d)
+        tos = tuple(self._label(DIMS.get(d, d), a) for a, d in zip(move.axes, after, strict=True) if d)
+        exchange = op is Op.ALL_TO_ALL
+        mixed, mixes = exchange and len({*labels}) > 1, exchange and len({*tos}) > 1
         return Event(
             op=op,
             ins=(ins,),
             outs=(out,),
             phase=phase,
             axes=move.axes,
-            label=self._label(DIMS.get(source, source), move.axes[0]) if source else None,
-            to=self._label(DIMS.get(target, target), move.axes[0]) if op is Op.ALL_TO_ALL else None,
+            label=labels[0] if labels and not mixed else None,
+            to=tos[0] if exchange and not mixes else None,
+            labels=labels if mixed else (),
+            tos=tos if mixes else (),
             hops=move.hops,
             dtype=self.precision.view,
             span=move.span,

@@ -7,6 +7,7 @@ the one conversion that fits. Each move knows what undoes it in backward. Not fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 
 import attrs
 
@@ -47,6 +48,36 @@ class Move(Frozen):
     span: Span | None = None
     why: str = ""
     hops: bool = False
+    letters: tuple[str, ...] = ()  # of an exchange over axes that split several dims: those of each axis, for `letter`
+    tos: tuple[str, ...] = ()  # likewise, of one that splits several dims: for `to`
+
+    @property
+    def befores(self) -> tuple[str, ...]:
+        """What each axis splits before an exchange (of a scatter or slice: after it)."""
+        return self.letters or (self.letter,) * len(self.axes)
+
+    @property
+    def afters(self) -> tuple[str, ...]:
+        """What each axis splits after an exchange."""
+        return self.tos or (self.to,) * len(self.axes)
+
+
+def _exchanges(moves: Iterator[Move]) -> Iterator[Move]:
+    """Exchanges that follow each other are one, over all of their axes: tokens that several axes split, of whichever
+    dims, are dealt to experts that the same axes split as one."""
+    for exchange, run in groupby(moves, key=lambda move: move.op is Op.ALL_TO_ALL):
+        found = tuple(run)
+        if not exchange or len(found) == 1:
+            yield from found
+            continue
+        if found[0].letter == "e":  # back to where the tokens are: the innermost was put first
+            found = found[::-1]
+        yield attrs.evolve(
+            found[0],
+            axes=tuple(axis for move in found for axis in move.axes),
+            letters=tuple(letter for move in found for letter in move.befores),
+            tos=tuple(letter for move in found for letter in move.afters),
+        )
 
 
 def nodes(
@@ -131,8 +162,8 @@ class _Wiring:
                 gathered.add(label.dim)
         # What is gathered is gathered inner axes first; experts lie over the axes of a deal outer first.
         dealt = o.role.startswith("experts") and any("e" in t.values() for t in tensors)
-        for moves in found if dealt else reversed(found):
-            yield from moves
+        ordered = (move for moves in (found if dealt else reversed(found)) for move in moves)
+        yield from _exchanges(ordered) if o.role.startswith("experts") else ordered
         if o.kind == "add":
             yield from self._aligned(o, k, source)
         for t in tensors:
@@ -249,8 +280,10 @@ class _Wiring:
             flow = flow.summed(move.axes)
         elif move.op is Op.ALL_TO_ALL:
             flow = flow.without(move.axes)
-        target = move.to or (move.letter if move.op in (Op.REDUCE_SCATTER, Op.SLICE) else "")
-        if target:
-            flow = flow.split(move.axes, target, self.dealt)
+        splits = move.befores if move.op in (Op.REDUCE_SCATTER, Op.SLICE) else move.afters
+        for axis, letter in zip(move.axes, splits, strict=True):
+            if letter:
+                flow = flow.split((axis,), letter, self.dealt)
+        target = "".join(dict.fromkeys(splits))
         name = f"{source}|{move.op.value}({','.join(move.axes)}{',' + target if target else ''})"
         return Node(name, (source,), before.letters, flow, move=move)

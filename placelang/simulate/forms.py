@@ -108,7 +108,9 @@ def _moved(event: Event, form: Form) -> Form:
     if event.op in (Op.SLICE, Op.REDUCE_SCATTER):
         return form.split(event.axes, event.label) if event.label else form
     form = form.gathered(event.axes)
-    return form.split(event.axes, event.to) if event.op is Op.ALL_TO_ALL and event.to else form
+    for axis, label in event.makes if event.op is Op.ALL_TO_ALL else ():
+        form = form.split((axis,), label)
+    return form
 
 
 def _forward(

@@ -7,6 +7,7 @@ Every rank runs every event. Values are never changed in place, so a copy may sh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -177,19 +178,22 @@ def _all_gather(m: Machine, event: Event) -> None:
     label = _label(event)
     moved = 0
     for source, target in _pairs(event):
-        whole, largest = _gathered(m, event.axes, label, source)
+        whole, largest = _gathered(m, event.axes, label, source, partial(m.get, buf=source))
         moved += largest * max(len(g) for g in m.groups(event.axes))
         for rank, value in whole.items():
             m.put(rank, target, value)
     _count(m, event, moved)
 
 
-def _gathered(m: Machine, axes: Sequence[str], label: Label, source: Buf) -> tuple[dict[int, Value], int]:
-    """On every rank what its group's shards make up, and the elements of the largest shard that any rank sends."""
+def _gathered(
+    m: Machine, axes: Sequence[str], label: Label, source: Buf, held: Callable[[int], Value]
+) -> tuple[dict[int, Value], int]:
+    """On every rank what its group's shards make up, and the elements of the largest shard that any rank sends.
+    `held`: what each rank has of the source."""
     made: dict[int, Value] = {}
     largest = 0
     for group in m.groups(axes):
-        values = [m.get(rank, source) for rank in group]
+        values = [held(rank) for rank in group]
         if len({tuple(v) for v in values}) > 1:
             raise NoDenotation(f"ranks {group} gather different tensors of {source}")
         whole = {k: _joined(m, label, source, k, [v[k] for v in values]) for k in values[0]}
@@ -201,17 +205,27 @@ def _gathered(m: Machine, axes: Sequence[str], label: Label, source: Buf) -> tup
 
 def _all_to_all(m: Machine, event: Event) -> None:
     """Shards along one dim become shards along another: each rank deals its own out and keeps a part of everyone's."""
-    label, to = _label(event), event.to
-    if to is None:
-        raise NoDenotation("all_to_all names no dim to split")
+    if not (event.undoes and event.makes):
+        raise NoDenotation("all_to_all names no dim to gather, or none to split")
     moved = 0
     for source, target in _pairs(event):
-        whole, largest = _gathered(m, event.axes, label, source)
-        moved += largest
-        for rank, value in whole.items():
-            dealt = {k: _cut_array(m, event.axes, to, a, m.dims(source, k), rank) for k, a in value.items()}
-            m.put(rank, target, dealt)
+        held: Callable[[int], Value] = partial(m.get, buf=source)
+        sent = 0
+        for label in reversed(dict.fromkeys(label for _, label in event.undoes)):  # inner first
+            axes = [axis for axis, own in event.undoes if own == label]
+            whole, largest = _gathered(m, axes, label, source, held)
+            held, sent = whole.__getitem__, sent or largest
+        moved += sent
+        for group in m.groups(event.axes):
+            for rank in group:
+                m.put(rank, target, {k: _dealt(m, event, a, m.dims(source, k), rank) for k, a in held(rank).items()})
     _count(m, event, moved)
+
+
+def _dealt(m: Machine, event: Event, array: Array, dims: Sequence[str], rank: int) -> Array:
+    for axis, label in event.makes:
+        array = _cut_array(m, (axis,), label, array, dims, rank)
+    return array
 
 
 def _joined(m: Machine, label: Label, buf: Buf, tensor: str, parts: Sequence[Array]) -> Array:

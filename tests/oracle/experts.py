@@ -53,6 +53,10 @@ def bases() -> Iterator[Case]:
         yield Case(f"{same}apply zero1(dp) * expert_parallel(ep)\n", model)
         positions = f"mesh (dp = 2, tp = 2)\nmesh moe (ep = 4) over (dp, tp)\n{JOB}"
         yield Case(f"{positions}apply ddp(dp) * megatron_sp(tp) * expert_parallel(ep)\n", model)
+        third = "mesh (dp = 2, cp = 2, tp = 2)\nmesh moe (edp = 2, ep = 4) over (dp, cp, tp)\n"
+        yield Case(f"{third}{JOB}apply ddp(dp * cp) * megatron_sp(tp) * ring(cp) * expert_parallel(ep)\n", model)
+        apart = "mesh (dp = 4, tp = 2)\nmesh moe (efsdp = 2, ep = 4) over (dp, tp)\n"  # batch and positions
+        yield Case(f"{apart}{JOB}apply fsdp(dp) * megatron_sp(tp) * experts_folded(ep, efsdp)\n", model)
         for split in ("megatron_sp", "tensor_parallel"):
             yield Case(f"mesh (ep = 2, tp = 2)\n{JOB}apply {split}(tp) * expert_parallel(ep)\n", model)
         stages = "mesh (pp = 2, dp = 2, ep = 2)\ntrain (microbatches = 2, precision = fp64)\n"
