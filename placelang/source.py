@@ -41,11 +41,13 @@ class Source:
 
 @attrs.frozen
 class Span:
-    """The half-open range of characters [start, end) of a source."""
+    """The half-open range of characters [start, end) of a source. `use`: the place in another source that brought what
+    stands here into the text, as the factor of `apply` that names a strategy of the standard library."""
 
     source: Source = attrs.field(repr=False)
     start: int
     end: int
+    use: Span | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -53,4 +55,9 @@ class Span:
 
     def to(self, other: Span) -> Span:
         """The smallest span that covers both (they are of one source)."""
-        return Span(self.source, min(self.start, other.start), max(self.end, other.end))
+        return Span(self.source, min(self.start, other.start), max(self.end, other.end), self.use)
+
+    def used_at(self, place: Span) -> Span:
+        """The same range, brought into the text by `place`; as it is where a place of that source is known already."""
+        known = place.source == self.source or (self.use is not None and self.use.source == place.source)
+        return self if known else attrs.evolve(self, use=place)

@@ -17,6 +17,7 @@ from placelang.check.prune import prune
 from placelang.check.types import Type
 from placelang.diagnostics.codes import Verdict
 from placelang.diagnostics.diagnostic import Diagnostic
+from placelang.diagnostics.problems import from_use
 from placelang.frozen import Frozen
 from placelang.model.model import Model
 from placelang.plan.plan import Plan
@@ -90,9 +91,9 @@ def _check(
         return Checked(Verdict.SOUND, (), pruned.program, folded.types), ()
     from placelang.check.explain import diagnostics, no_benefit  # words cost start-up time, and most texts need none
 
-    shown = diagnostics(folded.faults, program, plan)
+    shown = tuple((from_use(d), faults) for d, faults in diagnostics(folded.faults, program, plan))
     # What a refused program does in vain is no news: a missing step elsewhere may be why nobody reads it.
-    warnings = () if folded.faults else no_benefit(pruned.removed)
+    warnings = () if folded.faults else tuple(map(from_use, no_benefit(pruned.removed)))
     found = (*(d for d, _ in shown), *warnings)
     verdict = min((d.verdict for d in found), key=_WORST_FIRST.index, default=Verdict.SOUND)
     return Checked(verdict, found, pruned.program, folded.types, folded.faults), shown

@@ -192,26 +192,39 @@ def _volume(journey: Journey, plan: Plan) -> Fraction:
 
 
 def _fix(repair: Repair) -> Fix:
+    elsewhere = any(step.span and step.span.use for step in repair.old)
+    text = f"{'override ' * elsewhere}{repair.head}: {written(repair.new)}"
     return Fix(
-        title=f"`{repair.head}: {written(repair.new)}`",
-        edits=_edits(repair),
+        title=f"`{text}`",
+        edits=_edits(repair, text),
         cost=_cost(repair),
         checked=True,
     )
 
 
-def _edits(repair: Repair) -> tuple[Edit, ...]:
-    """Replaces what the text says of the journey; nothing where it says nothing, or says a format that would stay."""
+def _edits(repair: Repair, text: str) -> tuple[Edit, ...]:
+    """Replaces what the text says of the journey; nothing where it says nothing, or says a format that would stay. What
+    a strategy of another file says is overridden by a line of one's own."""
     spans = [step.span for step in repair.old if step.span]
+    if used := next((span.use for span in spans if span.use), None):
+        return _appended(used, text)
     if repair.head == "update" and not spans:
         place = [s.span for s in repair.plan.journey(State.OPTIMIZER) if s.span and not s.dtype]
         if not place:
             return ()
+        if place[-1].use:
+            return _appended(place[-1].use, text)
         end = place[-1].end
         return (Edit(Span(place[-1].source, end, end), f"; update: {written(repair.new)}"),)
     if not spans or any(step.dtype for step in repair.old):
         return ()
     return (Edit(spans[0].to(spans[-1]), written(repair.new)),)
+
+
+def _appended(near: Span, text: str) -> tuple[Edit, ...]:
+    """A line of its own at the end of a text."""
+    end = len(near.source.text.rstrip())
+    return (Edit(near.source.span(end, end), f"\n{text}"),)
 
 
 def _cost(repair: Repair) -> str:

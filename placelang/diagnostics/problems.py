@@ -11,13 +11,43 @@ from typing import Any, TypeVar
 
 import attrs
 
-from placelang.diagnostics.diagnostic import Diagnostic, Label
+from placelang.diagnostics.diagnostic import Diagnostic, Label, Verdict
 from placelang.source import Source, Span
+
+LIBRARY = "std/"
+"""How the names of the sources of the standard library begin."""
 
 
 def fault(code: str, message: str, span: Span | None, label: str = "", **rest: Any) -> Diagnostic:
     """A diagnostic that points at `span`; `rest` are fields of Diagnostic."""
     return Diagnostic(code, message, None if span is None else Label(span, label), **rest)
+
+
+def from_use(d: Diagnostic) -> Diagnostic:
+    """The diagnostic as a writer sees it: what another file says, by the line of one's own that asked for it; that file
+    follows as a cause. What is wrong in itself, in a file that is no part of the language, is shown where it stands."""
+    if d.primary is None:
+        return d
+    own = not d.primary.span.source.name.startswith(LIBRARY)
+    if d.verdict is Verdict.INVALID and own:
+        use = d.primary.span.use
+        at = attrs.evolve(d.primary, span=attrs.evolve(d.primary.span, use=None))
+        return attrs.evolve(d, primary=at, causes=(*d.causes, Label(use, "used here"))) if use else d
+    marked: list[Span] = []
+
+    def at_use(label: Label) -> Label:
+        use = label.span.use
+        if use is None or use in marked:
+            return label
+        marked.append(use)
+        return Label(use, label.text)
+
+    primary = at_use(d.primary)
+    causes = tuple(at_use(cause) for cause in d.causes)
+    there = () if primary is d.primary else (Label(attrs.evolve(d.primary.span, use=None), "which says this"),)
+    return (
+        d if primary is d.primary and causes == d.causes else attrs.evolve(d, primary=primary, causes=(*causes, *there))
+    )
 
 
 _Given = TypeVar("_Given")
@@ -67,7 +97,7 @@ class Problems:
         self._found: dict[Diagnostic, None] = {}
 
     def add(self, *diagnostics: Diagnostic) -> None:
-        self._found.update(dict.fromkeys(diagnostics))
+        self._found.update(dict.fromkeys(map(from_use, diagnostics)))
 
     @contextmanager
     def catching(self) -> Iterator[None]:
@@ -100,6 +130,23 @@ class Problems:
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self._found)
+
+
+@contextmanager
+def using(problems: Problems, place: Span) -> Iterator[Problems]:
+    """Problems of what `place` brings in from elsewhere: each is said of that place."""
+
+    def used(d: Diagnostic) -> Diagnostic:
+        primary, *causes = (label and Label(label.span.used_at(place), label.text) for label in (d.primary, *d.causes))
+        return from_use(attrs.evolve(d, primary=primary, causes=tuple(filter(None, causes))))
+
+    within = Problems()
+    try:
+        yield within
+    except Refused as refused:
+        raise Refused(*map(used, refused.diagnostics)) from None
+    finally:
+        problems.add(*map(used, within))
 
 
 def in_order(diagnostics: Iterable[Diagnostic], source: Source) -> list[Diagnostic]:

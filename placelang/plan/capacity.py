@@ -105,7 +105,7 @@ def _schedule(plan: Plan) -> Iterator[Diagnostic]:
             f"`{schedule.name}` over {stages} stages needs at least {needed} microbatches, got {count}",
             schedule.span,
             cause=_microbatch_arithmetic(plan),
-            help=f"{_more(plan, needed)}; {_plain_1f1b(stages, count)}",
+            help=f"{_more(plan, needed)}; {_plain_1f1b(plan, stages, count)}",
         )
 
 
@@ -139,16 +139,18 @@ def _more(plan: Plan, count: int) -> str:
     return f"`global_batch = {t.micro_batch * ranks * count}` ({count} microbatches)"
 
 
-def _plain_1f1b(stages: int, count: int) -> str:
+def _plain_1f1b(plan: Plan, stages: int, count: int) -> str:
+    applied = plan.schedule is not None and plan.schedule.span is not None and plan.schedule.span.use is not None
     bubble, whole = stages - 1, count + stages - 1
     g = gcd(bubble, whole)
-    return f"`schedule: 1f1b` accepts {count}, with a bubble of {bubble // g}/{whole // g} of the step"
+    line = f"{'override ' * applied}schedule: 1f1b"
+    return f"`{line}` accepts {count}, with a bubble of {bubble // g}/{whole // g} of the step"
 
 
 def _rounds(plan: Plan, stages: int, count: int) -> str:
     lower, upper = count // stages * stages, -(-count // stages) * stages
     more = " or ".join(_more(plan, n) for n in (lower, upper) if n)
-    return f"{more}; {_plain_1f1b(stages, count)}"
+    return f"{more}; {_plain_1f1b(plan, stages, count)}"
 
 
 def _layer_span(plan: Plan) -> Span | None:
@@ -281,7 +283,7 @@ def _heads(plan: Plan, model: Model) -> Iterator[Diagnostic]:
                 "E423",
                 f"{kv_heads} key-value heads are fewer than {name} = {ranks}",
                 step.span,
-                help=f"`{view}`, then `params[attn.q]: colwise({name}) ; params[attn.kv]: colwise(kv_tp)`",
+                help=f"`{view}`, then `override params[attn.kv]: colwise(kv_tp) ; grads[attn.kv]: all_reduce(kv_copy)`",
             )
     for placed in plan.placed:
         for s in placed.journey:

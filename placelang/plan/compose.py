@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from placelang.diagnostics.diagnostic import Label
-from placelang.diagnostics.problems import Problems, both, every, refuse
+from placelang.diagnostics.problems import Problems, both, every, refuse, using
 from placelang.frozen import Frozen
 from placelang.plan import declare, library
 from placelang.plan.journeys import type_journey, type_schedule
@@ -175,9 +175,9 @@ def expand(expr: ast.Expr, scope: Scope, problems: Problems, open_: tuple[str, .
     """What a strategy expression says. Raises Refused."""
     match expr:
         case ast.Name():
-            return _call(expr, (), scope, problems, open_)
+            return _call(expr, (), expr.span, scope, problems, open_)
         case ast.Call(func=func, args=args):
-            return _call(func, args, scope, problems, open_)
+            return _call(func, args, expr.span, scope, problems, open_)
         case ast.Binary(op="*", left=left, right=right):
             a, b = both(
                 lambda: expand(left, scope, problems, open_),
@@ -209,7 +209,7 @@ def _overriding(statement: ast.Statement, scope: Scope) -> ast.Placement:
 
 
 def _call(
-    name: ast.Name, args: tuple[ast.Arg, ...], scope: Scope, problems: Problems, open_: tuple[str, ...]
+    name: ast.Name, args: tuple[ast.Arg, ...], place: Span, scope: Scope, problems: Problems, open_: tuple[str, ...]
 ) -> Composed:
     resolved = declare.strategy(name.text, scope)
     if resolved is None and name.text in scope.axis_names() and not args:
@@ -235,13 +235,36 @@ def _call(
     if key not in home.expanded:
         inner, inside = home.child(bound), (*open_, name.text)
         assert found.body is not None or found.value is not None
-        home.expanded[key] = (
-            expand(found.value, inner, problems, inside)
-            if found.value is not None
-            else composed(found.body or (), inner, problems, inside)
-        )
-    result: Composed = home.expanded[key]
-    return result
+        with using(problems, place) as within:
+            home.expanded[key] = (
+                expand(found.value, inner, within, inside)
+                if found.value is not None
+                else composed(found.body or (), inner, within, inside)
+            )
+    return _used(home.expanded[key], place)
+
+
+def _used(said: Composed, place: Span) -> Composed:
+    """What a strategy says, with the place that applied it, if that is of another source."""
+
+    def span(own: Span | None) -> Span | None:
+        return own and own.used_at(place)
+
+    def step(own: Step) -> Step:
+        return attrs.evolve(own, span=span(own.span))
+
+    if all(w.span is None or w.span.source == place.source for w in said.journeys.values()):
+        return said
+    return attrs.evolve(
+        said,
+        journeys={
+            (head, tuple(attrs.evolve(s, span=span(s.span)) for s in selections)): attrs.evolve(
+                w, journey=tuple(map(step, w.journey)), span=span(w.span)
+            )
+            for (head, selections), w in said.journeys.items()
+        },
+        schedule=said.schedule and attrs.evolve(said.schedule, span=span(said.schedule.span)),
+    )
 
 
 def _bind(strategy: ast.Strategy, args: tuple[ast.Arg, ...], span: Span, scope: Scope, home: Scope) -> dict[str, Value]:

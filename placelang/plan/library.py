@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from placelang._resources import data
+from placelang.diagnostics.problems import LIBRARY
 from placelang.source import Source
 from placelang.syntax import ast
 from placelang.syntax.parser import parse
@@ -19,12 +20,9 @@ _ITEM = re.compile(r"(?:^##[^\n]*\n)*^strategy\s+(\w+)", re.MULTILINE)
 """A strategy with its documentation. In these files nothing else stands at the start of a line but comments."""
 
 
-_HOME = "std/"
-
-
 def is_home(source: Source) -> bool:
     """Whether a text is one of the shipped strategies."""
-    return source.name.startswith(_HOME)
+    return source.name.startswith(LIBRARY)
 
 
 @cache
@@ -51,6 +49,6 @@ def strategy(name: str) -> ast.Strategy | None:
     if name not in _index():
         return None
     path, text = _index()[name]
-    file, problems = parse(Source(text, f"{_HOME}{path.name}"))
+    file, problems = parse(Source(text, f"{LIBRARY}{path.name}"))
     assert not problems, f"the standard library does not parse: {problems[0].message}"
     return next(s for s in file.statements if isinstance(s, ast.Strategy))

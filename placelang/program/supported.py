@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placelang.diagnostics.diagnostic import Diagnostic
-from placelang.diagnostics.problems import fault
+from placelang.diagnostics.problems import fault, from_use
 from placelang.model.graph import opens as graph_is_known
 from placelang.model.graph import operations
 from placelang.model.model import Model, Routing
@@ -44,7 +44,7 @@ _ROLES = (Role.DATA, Role.TENSOR, Role.SEQUENCE, Role.STAGE, Role.EXPERT)
 
 def unsupported(plan: Plan, model: Model) -> tuple[Diagnostic, ...]:
     """Everything in the plan that has no lowering yet, each with its place in the text."""
-    found = tuple(dict.fromkeys(_faults(plan, model)))
+    found = tuple(dict.fromkeys(map(from_use, _faults(plan, model))))
     # What is inferred follows from what is written, which has a place in the text.
     return tuple(d for d in found if d.primary) or found
 
