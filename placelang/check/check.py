@@ -13,6 +13,7 @@ import attrs
 
 from placelang.check.fault import Fault
 from placelang.check.fold import Reference, fold, reference
+from placelang.check.idle import idle
 from placelang.check.prune import prune
 from placelang.check.types import Type
 from placelang.diagnostics.codes import Verdict
@@ -62,14 +63,15 @@ def check(program: Program, against: Program | Reference, plan: Plan | None = No
 
 def check_plan(plan: Plan, model: Model) -> Checked:
     """Lower a plan, judge it, and look for the cheapest plan edits that make it sound."""
-    plan = refined(plan) or plan
+    declared, plan = plan, refined(plan) or plan
     inside = opens(plan)
     alone = lower(single_device(plan), model, inside=inside)
     lowered = lower(plan, model)
     against = reference(alone, lowered)
     checked, shown = _check(lowered, against, plan)
     if checked.ok:
-        return checked
+        found = (*checked.diagnostics, *idle(declared))
+        return attrs.evolve(checked, diagnostics=found, verdict=_verdict(found))
     from placelang.check.fixes import fixes
 
     def sound(edited: Plan) -> bool:
@@ -95,5 +97,9 @@ def _check(
     # What a refused program does in vain is no news: a missing step elsewhere may be why nobody reads it.
     warnings = () if folded.faults else tuple(map(from_use, no_benefit(pruned.removed)))
     found = (*(d for d, _ in shown), *warnings)
-    verdict = min((d.verdict for d in found), key=_WORST_FIRST.index, default=Verdict.SOUND)
-    return Checked(verdict, found, pruned.program, folded.types, folded.faults), shown
+    return Checked(_verdict(found), found, pruned.program, folded.types, folded.faults), shown
+
+
+def _verdict(found: tuple[Diagnostic, ...]) -> Verdict:
+    """The worst that is said."""
+    return min((d.verdict for d in found), key=_WORST_FIRST.index, default=Verdict.SOUND)

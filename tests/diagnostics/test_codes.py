@@ -71,6 +71,16 @@ def test_every_code_that_the_package_names_is_registered() -> None:
     assert {(file, code) for file, code in named if code not in CODES} == set()
 
 
+NOT_RAISED = {"W201", "W202", "W203"}
+"""What these warn of is refused by E112, as it is not lowered."""
+
+
+def test_every_code_is_raised_somewhere() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if path.name != "codes.py"]
+    raised = {code for code in CODES if any(f'"{code}"' in text for text in texts)}
+    assert CODES.keys() - raised == NOT_RAISED
+
+
 def test_find_takes_number_or_name_in_any_case() -> None:
     assert find("e201") == find("Grads-Left-Partial") == CODES["E201"]
     assert find("E999") is None

@@ -281,14 +281,14 @@ error[E001] syntax-error: too long
 
 def test_long_prose_is_wrapped_but_not_inside_code() -> None:
     d = Diagnostic(
-        "E402",
+        "E401",
         "too much memory",
         rule="a rather long rule that must be wrapped somewhere near here `params: shard(dp) | gather` and goes on",
         fixes=(Fix("`params: shard(dp) | gather`", cost="adds two gathers a layer"), Fix("`tp = 8`")),
         notes=("first\nsecond",),
     )
     assert show(d, width=60) == snapshot("""\
-error[E402] out-of-memory: too much memory
+error[E401] batch-identity: too much memory
   = rule: a rather long rule that must be wrapped somewhere
           near here `params: shard(dp) | gather` and goes on
   = help: `params: shard(dp) | gather` (adds two gathers a
