@@ -13,6 +13,7 @@ from placelang.backend.dealt import HEADTAIL
 from placelang.backend.errors import failed, unsupported
 from placelang.backend.wiring import Wiring, wiring
 from placelang.model.model import Model
+from placelang.plan.dtypes import BYTES
 from placelang.plan.mesh import Mesh, Role
 from placelang.plan.plan import State
 from placelang.program.event import COLLECTIVES, SCALARS, Event, Layout, Op, Phase
@@ -112,6 +113,7 @@ def recipe(program: Program) -> Recipe:
     for e, _ in found_events:
         if e.op not in _CARRIED:
             raise unsupported(f"`{e.op.value}`, a step of the program that this backend has no way to carry out", _RUNS)
+        _sent(e, program)
     reductions = [
         (e, "microbatch" in w)
         for e, w in found_events
@@ -147,6 +149,14 @@ def recipe(program: Program) -> Recipe:
 
 _HEADS = {"heads": ("heads",), "kv_heads": ("kv_heads",), "qkv": ("heads", "kv_heads")}
 """Sizes of a model that count the heads in a dim."""
+
+
+def _sent(e: Event, program: Program) -> None:
+    """Views and activations are sent as compute reads them, gradients in any format that torch adds up."""
+    view = program.train.precision.view
+    as_read = e.ins and e.ins[0].kind in ("w", "shard", "x", "dx", "dx+") and e.phase is not Phase.UPDATE
+    if e.op in COLLECTIVES and (BYTES[e.dtype] < 2 or (as_read and e.dtype != view)):
+        raise unsupported(f"`{e.op.value}` of what is read as {view}, sent as {e.dtype}", "no `wire` there", e.span)
 
 
 def divides(recipe_: Recipe, program: Program, model: Model, seq: int | None = None) -> None:

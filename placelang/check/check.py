@@ -14,6 +14,7 @@ import attrs
 from placelang.check.fault import Fault
 from placelang.check.fold import Reference, fold, reference
 from placelang.check.idle import idle
+from placelang.check.inexact import inexact
 from placelang.check.prune import prune
 from placelang.check.types import Type
 from placelang.diagnostics.codes import Verdict
@@ -70,7 +71,7 @@ def check_plan(plan: Plan, model: Model) -> Checked:
     against = reference(alone, lowered)
     checked, shown = _check(lowered, against, plan)
     if checked.ok:
-        found = (*checked.diagnostics, *idle(declared))
+        found = (*checked.diagnostics, *map(from_use, (*inexact(declared), *idle(declared))))
         return attrs.evolve(checked, diagnostics=found, verdict=_verdict(found))
     from placelang.check.fixes import fixes
 

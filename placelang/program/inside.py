@@ -214,7 +214,7 @@ class Inside:
             labels=labels if mixed else (),
             tos=tos if mixes else (),
             hops=move.hops,
-            dtype=self.precision.view,
+            dtype=move.wire or self.precision.view,
             span=move.span,
             why=move.why,
         )

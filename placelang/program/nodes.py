@@ -48,6 +48,7 @@ class Move(Frozen):
     span: Span | None = None
     why: str = ""
     hops: bool = False
+    wire: str | None = None  # the format in which it sends; None: that of what it moves
     letters: tuple[str, ...] = ()  # of an exchange over axes that split several dims: those of each axis, for `letter`
     tos: tuple[str, ...] = ()  # likewise, of one that splits several dims: for `to`
 
@@ -189,10 +190,10 @@ class _Wiring:
         if step is None or letter in tensors:
             return None
         if letter == "e" and not to and "e" not in tensors | others:  # experts over ranks that have the same tokens
-            return Move(Op.ALL_GATHER, (axis,), "e", back=Op.REDUCE_SCATTER, span=step.span)
+            return Move(Op.ALL_GATHER, (axis,), "e", back=Op.REDUCE_SCATTER, span=step.span, wire=step.wire)
         if not to:
             return None
-        return Move(Op.ALL_TO_ALL, (axis,), letter, to, back=Op.ALL_TO_ALL, span=step.span)
+        return Move(Op.ALL_TO_ALL, (axis,), letter, to, back=Op.ALL_TO_ALL, span=step.span, wire=step.wire)
 
     def _aligned(self, o: Operation, k: int, source: Node) -> Iterator[Move]:
         """A summand that is whole where another is split keeps its own part only."""
@@ -210,12 +211,13 @@ class _Wiring:
             if axis not in step.axes:
                 continue
             if isinstance(step, AllToAll) and "a" in o.letters[k]:
-                yield Move(Op.ALL_TO_ALL, (axis,), "s", "a", back=Op.ALL_TO_ALL, span=step.span)
+                yield Move(Op.ALL_TO_ALL, (axis,), "s", "a", back=Op.ALL_TO_ALL, span=step.span, wire=step.wire)
             elif isinstance(step, AllToAll):  # what all heads share
-                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span)
+                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span, wire=step.wire)
             elif isinstance(step, (AllGather, Ring)) and k in o.shares:
                 hops = isinstance(step, Ring)
-                yield Move(Op.ALL_GATHER, (axis,), "s", back=Op.REDUCE_SCATTER, span=step.span, hops=hops)
+                back, wire = Op.REDUCE_SCATTER, step.wire
+                yield Move(Op.ALL_GATHER, (axis,), "s", back=back, span=step.span, hops=hops, wire=wire)
 
     def _restored(self, o: Operation, node: Node) -> Iterator[Move]:
         """After all_to_all attention its result goes back to shards of the sequence."""
@@ -224,7 +226,9 @@ class _Wiring:
                 if isinstance(step, AllToAll):
                     for axis in step.axes:
                         if node.flow.on(axis) == "a":
-                            yield Move(Op.ALL_TO_ALL, (axis,), "a", "s", back=Op.ALL_TO_ALL, span=step.span)
+                            yield Move(
+                                Op.ALL_TO_ALL, (axis,), "a", "s", back=Op.ALL_TO_ALL, span=step.span, wire=step.wire
+                            )
 
     # --- after it ----------------------------------------------------------------------------------------------------
 
@@ -257,9 +261,9 @@ class _Wiring:
             if isinstance(step, Reduce) and axes:
                 letter = LETTERS.get(step.dim, step.dim)
                 if step.scatter:
-                    yield Move(Op.REDUCE_SCATTER, axes, letter, back=Op.ALL_GATHER, span=step.span)
+                    yield Move(Op.REDUCE_SCATTER, axes, letter, back=Op.ALL_GATHER, span=step.span, wire=step.wire)
                 else:
-                    yield Move(Op.ALL_REDUCE, axes, back=None, span=step.span)
+                    yield Move(Op.ALL_REDUCE, axes, back=None, span=step.span, wire=step.wire)
             elif isinstance(step, Shard) and axes:
                 yield Move(Op.SLICE, axes, LETTERS.get(step.dim, step.dim), back=Op.ALL_GATHER, span=step.span)
 

@@ -202,7 +202,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             )
         case Gather():
             known = isinstance(step.keep, Keep) or bool(step.keep.axes)
-            return known and (step.unit, step.bucket, step.wire) == ("layer", None, None)
+            return known and (step.unit, step.bucket) == ("layer", None)
         case Reduce() if activations:
             return step.dim in ("seq", "0") and step.bucket is None and not step.mean
         case Reduce():
@@ -210,7 +210,7 @@ def _is_lowered(step: Step, placed: Placed) -> bool:
             return plain and isinstance(step.when, When)
         case AllToAll():
             experts = all(s.kind == "role" and s.value == "experts" for s in placed.selections)
-            plain = step.wire is None and step.bucket is None
+            plain = step.bucket is None
             return plain and (step.dim == "heads" or (bool(placed.selections) and experts and not step.dim))
         case Recompute():
             return step.chunks == 1

@@ -26,7 +26,7 @@ def view(f: Facts, unit: Unit, phase: Phase, *keep: Keep) -> list[Event]:
         axes = f.places[g].secondary if again else step.axes
         label = next((label for axis, label in f.places[g].rest if axis in axes), Label("0"))
         kind = "shard" if again else "w"
-        gathers.setdefault((kind, axes, step.dtype or f.precision.view, label), []).append(g)
+        gathers.setdefault((kind, axes, step.wire or step.dtype or f.precision.view, label), []).append(g)
         steps[axes] = step
     for (kind, axes, dtype, label), groups in gathers.items():
         step = steps[axes]
