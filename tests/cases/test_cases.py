@@ -39,12 +39,22 @@ def test_case(path: Path) -> None:
             assert errors == codes.split(", ")
 
 
+LOSSY = {"deepseek_v3_like", "fp8_wire", "zero_plus_plus"}
+NOT_LOWERED = {
+    *("activation_offload", "house", "offload_part_of_optimizer", "ring_1m", "zero_infinity_nvme"),  # offload
+    *("muon_whole_tensors", "optimizer_in_backward", "ulysses_128k"),  # `dim = tensor`, `consume`, `chunks = 16`
+}
+"""Texts of practice that are refused by name for now. Nobody writes one that is unsound."""
+
+
 @pytest.mark.parametrize("path", PRACTICE, ids=lambda p: p.stem)
 def test_practice(path: Path) -> None:
     strategy = read(path.read_text(encoding="utf-8"), str(path))
     is_fixed_point(strategy)
     assert strategy.plan is not None
     assert strategy.plan.model is not None
+    usual = Verdict.INEXACT if path.stem in LOSSY else Verdict.SOUND
+    assert strategy.verdict is (Verdict.NOT_SUPPORTED if path.stem in NOT_LOWERED else usual)
 
 
 @pytest.mark.parametrize("path", (*CASES, *PRACTICE), ids=lambda p: f"{p.parent.name}/{p.stem}")
