@@ -13,7 +13,7 @@ from placelang import api
 from placelang.model.model import Model
 from placelang.model.values import model_of
 from placelang.plan.plan import Plan
-from placelang.program.event import Op
+from placelang.program.event import COLLECTIVES, Op
 from placelang.program.layouts import events, layouts
 from placelang.program.lower import lower, single_device
 from placelang.program.program import Program, flatten, sample
@@ -143,7 +143,6 @@ UNSUPPORTED = [
     (ONE + "params: shard(dp) | offload(cpu) | gather", "offload(cpu)"),
     (ONE + "params: shard(dp) | gather(unit = model)", "gather(unit = model)"),
     (ONE + "params: shard(dp) as bf16", "shard(dp)"),
-    (ONE + "params: shard(dp) | gather(wire = bf16)", "gather(wire = bf16)"),
     (ONE + "params: shard(dp) | gather(bucket = 25MB)", "gather(bucket = 25MB)"),
     (ONE + "optimizer: shard(dp) ; update: all_gather(wire = bf16)", "all_gather(wire = bf16)"),
     (ONE + Z3 + "optimizer: shard(dp) | offload(nvme)", "offload(nvme)"),
@@ -166,3 +165,9 @@ def test_what_is_not_lowered_is_refused_where_it_stands(text: str, place: str) -
     assert not found.ok
     with pytest.raises(api.NotSound):
         _ = found.program
+
+
+def test_what_is_sent_has_the_format_of_the_wire() -> None:
+    text = "mesh (dp = 2)\nparams: shard(dp) | gather(wire = bf16) ; grads: reduce_scatter(wire = fp16)"
+    sent = {(e.op, e.dtype) for e, _ in events(api.load(text).program.body) if e.op in COLLECTIVES}
+    assert sent == {(Op.ALL_GATHER, "bf16"), (Op.REDUCE_SCATTER, "fp16")}
